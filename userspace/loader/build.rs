@@ -1,13 +1,14 @@
-//! Tells the crate where the two compiled eBPF objects are, so that it can embed them.
+//! Passes the paths of the two compiled eBPF objects to the crate, which embeds them.
 //!
-//! They are built by `cargo xtask build-ebpf`, with another compiler than this crate, into `target/bpf` of the
-//! workspace. `GPUTRACE_BPF_DIR` names another directory, for packagers who build the objects elsewhere.
-//! The crate reads the paths by `env!("GPUTRACE_PROBES_OBJECT")` and `env!("GPUTRACE_KERNEL_OBJECT")`.
+//! `cargo xtask build-ebpf` builds them, with a different compiler than this crate, into
+//! `target/bpf` of the workspace. `GPUTRACE_BPF_DIR` names another directory, for packagers who
+//! build the objects elsewhere. The crate reads the paths by `env!("GPUTRACE_PROBES_OBJECT")` and
+//! `env!("GPUTRACE_KERNEL_OBJECT")`.
 
 use std::env;
 use std::path::{Path, PathBuf};
 
-/// File name in the directory of the objects, and the variable that carries its path to the crate.
+/// Each object's file name, and the variable that passes its path to the crate.
 const OBJECTS: [(&str, &str); 2] = [
     ("gputrace-probes.o", "GPUTRACE_PROBES_OBJECT"),
     ("gputrace-kernel.o", "GPUTRACE_KERNEL_OBJECT"),
@@ -35,11 +36,13 @@ fn main() {
     }
 }
 
-/// `GPUTRACE_BPF_DIR` made absolute against the workspace root, or the place where xtask puts the objects.
+/// `GPUTRACE_BPF_DIR`, made absolute relative to the workspace root, or else the directory into
+/// which xtask puts the objects.
 ///
-/// The path must be absolute: `include_bytes!` reads a relative one from the directory of the source file.
+/// The path must be absolute: `include_bytes!` resolves a relative one against the directory of the
+/// source file.
 fn object_directory() -> PathBuf {
-    // Cargo runs build scripts in the directory of their package, here userspace/loader.
+    // Cargo runs a build script in the directory of its package, here userspace/loader.
     let workspace = env::var_os("CARGO_MANIFEST_DIR").map_or_else(PathBuf::new, PathBuf::from);
     let workspace = workspace.ancestors().nth(2).unwrap_or(Path::new("."));
     match env::var_os("GPUTRACE_BPF_DIR") {

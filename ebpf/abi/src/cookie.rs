@@ -1,4 +1,4 @@
-//! The cookie of a probe: 64 bits that the kernel hands to the program at each hit.
+//! The cookie of a probe: 64 bits that the kernel passes to the program at each hit.
 //!
 //! ```text
 //!  63      56 55      48 47      40 39      32 31                             0
@@ -9,14 +9,14 @@
 
 use crate::STACK_ARGS;
 
-/// What a program must know about the probed function, packed into the probe's cookie.
+/// What a program needs to know about the probed function, packed into the probe's cookie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(transparent)]
 pub struct Cookie(pub u64);
 
 impl Cookie {
     /// Packs a cookie. `stack_args` is the number of 8-byte words to read from the stack above the
-    /// return address; more than [`STACK_ARGS`] are cut to that many.
+    /// return address, limited to [`STACK_ARGS`].
     #[must_use]
     pub const fn new(function: u32, domain: u8, stack_args: u8) -> Self {
         let stack = if stack_args as usize > STACK_ARGS {
@@ -42,38 +42,39 @@ impl Cookie {
     const LIMITED: u64 = 1 << 46;
     const TAIL_CALL: u64 = 1 << 47;
 
-    /// Says that calls of the function are lost when there are too many of them
+    /// Marks the function as limited: if it is called too often, calls are lost
     /// ([`crate::counters::DropReason::TooOften`]).
     #[must_use]
     pub const fn limited(self) -> Self {
         Self(self.0 | Self::LIMITED)
     }
 
-    /// Whether [`Self::limited`] was said.
+    /// Whether the function is limited ([`Self::limited`]).
     #[must_use]
     pub const fn is_limited(self) -> bool {
         self.0 & Self::LIMITED != 0
     }
 
-    /// Says that the probed instruction leaves the function by a jump to another one, which returns in its place.
+    /// Marks the probed instruction as a tail call: it leaves the function by a jump to another
+    /// one, which returns in its place.
     #[must_use]
     pub const fn at_tail_call(self) -> Self {
         Self(self.0 | Self::TAIL_CALL)
     }
 
-    /// Whether [`Self::at_tail_call`] was said.
+    /// Whether the probed instruction is a tail call ([`Self::at_tail_call`]).
     #[must_use]
     pub const fn is_tail_call(self) -> bool {
         self.0 & Self::TAIL_CALL != 0
     }
 
-    /// The cookie without [`Self::at_tail_call`]: that of the function's entry.
+    /// The cookie without the mark of [`Self::at_tail_call`]: that of the function's entry.
     #[must_use]
     pub const fn of_entry(self) -> Self {
         Self(self.0 & !Self::TAIL_CALL)
     }
 
-    /// Words of stack arguments to copy, 0 to [`STACK_ARGS`].
+    /// Number of words of stack arguments to copy, 0 to [`STACK_ARGS`].
     #[must_use]
     pub const fn stack_args(self) -> u8 {
         (self.0 >> 48) as u8

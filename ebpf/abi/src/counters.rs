@@ -1,16 +1,17 @@
-//! What was seen and what was lost: one [`CpuCounters`] per possible CPU.
+//! Counters of what was seen and what was lost: one [`CpuCounters`] per possible CPU.
 //!
-//! A call is counted where it *began*: `seen` at entry, and its end (a record, or one
-//! [`DropReason`]) under that same CPU and domain even when it returns on another CPU. So
-//! `seen = written + dropped(by reason)` can be checked per CPU and domain, with `written` counted
-//! by the collector from the records that reached the capture. Programs may be preempted and calls
+//! A call is counted where it *began*: `seen` at its entry, and its end (a record, or one
+//! [`DropReason`]) under the same CPU and domain even if it returns on another CPU. So
+//! `seen = written + dropped (by reason)` can be checked per CPU and domain; the collector counts
+//! `written` from the records that reached the capture. Programs may be preempted and calls
 //! migrate, so every counter is changed by atomic addition only.
 
 use crate::domain::DOMAINS;
 
-/// Reasons for which there are counters in the kernel. Those of [`DropReason::Malformed`] and [`DropReason::CaptureWrite`],
-/// which only user space counts, stay 0, and [`DropReason::ProcessLimit`] has none: captures know reasons by their
-/// numbers, which therefore never change.
+/// Number of reasons that have counters in the kernel. Those of [`DropReason::Malformed`] and
+/// [`DropReason::CaptureWrite`], which only user space counts, stay 0, and
+/// [`DropReason::ProcessLimit`] has none. Captures identify reasons by their numbers, which
+/// therefore never change.
 pub const KERNEL_REASONS: usize = 8;
 
 macro_rules! drop_reasons {
@@ -24,7 +25,7 @@ macro_rules! drop_reasons {
             /// Every reason, in numeric order.
             pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
 
-            /// A stable machine-readable name, e.g. `ring_full`.
+            /// Stable machine-readable name, e.g. `ring_full`.
             #[must_use]
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$variant => $name,)* }
@@ -36,61 +37,64 @@ macro_rules! drop_reasons {
 drop_reasons! {
     /// The ring of the CPU on which the call ended had no room.
     RingFull = 0, "ring_full";
-    /// No room for another thread in `THREADS`.
+    /// The map `THREADS` had no room for another thread.
     ThreadMapFull = 1, "thread_map_full";
-    /// More than [`crate::frame::MAX_DEPTH`] calls open in the thread.
+    /// More than [`crate::frame::MAX_DEPTH`] calls were open in the thread.
     TooDeep = 2, "too_deep";
     /// The return was never seen: longjmp, an exception, a stack switch, or more than the 64 nested
     /// return probes that the kernel supports per thread.
     LostReturn = 3, "lost_return";
-    /// A packet, signal or copy lay in memory that could not be read at that moment, or that is more than a program
-    /// reads at once.
+    /// A packet, signal or copy was in memory that could not be read at that moment, or was larger
+    /// than a program reads at once.
     MemoryUnreadable = 4, "memory_unreadable";
-    /// A record that is not of a known kind and size came out of a ring.
+    /// A ring contained a record whose kind and size do not match or are unknown.
     Malformed = 5, "malformed";
     /// The capture could not be written (disk full, I/O error).
     CaptureWrite = 6, "capture_write";
-    /// The function was called more often than [`crate::config::ProbeConfig::calls_per_window`] allows, or the tracepoint
-    /// fired more often than [`crate::tracepoint::TraceConfig::per_second`].
+    /// The function was called more often than [`crate::config::ProbeConfig::calls_per_window`]
+    /// allows, or the tracepoint fired more often than
+    /// [`crate::tracepoint::TraceConfig::per_second`].
     TooOften = 7, "too_often";
-    /// The process made more records, or claimed more packets, than are kept of one process, so that others have their
-    /// share.
+    /// The process made more records, or claimed more packets, than the limits for one process
+    /// allow.
     ProcessLimit = 8, "process_limit";
 }
 
 shared! {
     /// Counters of one CPU; the value of map `COUNTERS` at index = CPU.
     pub struct CpuCounters {
-        /// Calls numbered on this CPU so far: the source of correlation ids.
+        /// Number of calls numbered on this CPU so far: the source of correlation ids.
         pub sequence: u64,
-        /// Returns for which no frame was open: calls that began before the entry probes were there, or
-        /// that were dropped at entry, and instructions that did not leave the call they seemed to. Not part of `seen`.
+        /// Number of returns without an open frame. Their calls began before the entry probes were
+        /// attached, or were dropped at entry; or the instruction did not leave the call that it
+        /// seemed to leave. Not part of `seen`.
         pub unmatched_returns: u64,
-        /// Written records whose stack arguments could not be read (page not present).
+        /// Number of written records whose stack arguments could not be read (page not present).
         pub unreadable_args: u64,
-        /// Child processes that are not traced because `TARGETS` had no room.
+        /// Number of child processes that are not traced because `TARGETS` had no room.
         pub untraced_processes: u64,
-        /// Times that a process mapped a library or loaded code objects of which the collector was not told, because the
-        /// ring had no room.
+        /// Number of times that a process mapped a library or loaded code objects and the collector
+        /// was not told, because the ring had no room.
         pub untold_libraries: u64,
-        /// Calls that began, by domain.
+        /// Number of calls that began, by domain.
         pub seen: [u64; DOMAINS],
-        /// Calls lost, by reason and domain.
+        /// Number of lost calls, by reason and domain.
         pub dropped: [[u64; DOMAINS]; KERNEL_REASONS],
     }
 }
 
 shared! {
-    /// How often a function was called lately; the value of map `CALL_RATES` at index = function id.
+    /// How often a function was called; the value of the map `CALL_RATES` at index = function id.
     #[derive(Default)]
     pub struct CallRate {
-        /// Which window is counted: ns of `CLOCK_BOOTTIME` shifted right by [`RATE_WINDOW_SHIFT`].
+        /// Number of the current window: ns of `CLOCK_BOOTTIME` shifted right by
+        /// [`RATE_WINDOW_SHIFT`].
         pub window: u64,
-        /// [`Self::calls`] when it began.
+        /// Value of [`Self::calls`] when the window began.
         pub before: u64,
-        /// Calls in the whole recording.
+        /// Number of calls in the whole recording.
         pub calls: u64,
-        /// Of these, lost as [`DropReason::TooOften`].
+        /// Number of those calls that were lost as [`DropReason::TooOften`].
         pub dropped: u64,
     }
 }
@@ -99,12 +103,13 @@ shared! {
 pub const RATE_WINDOW_SHIFT: u32 = 27;
 
 shared! {
-    /// Counters of the kernel-side programs (`ebpf/kernel`), one value per CPU.
+    /// Counters of the programs in `ebpf/kernel`, one value per CPU.
     #[derive(Default)]
     pub struct TaskCounters {
-        /// Events of known processes and their threads that happened.
+        /// Number of events of known processes and their threads.
         pub seen: u64,
-        /// Of these, lost because the ring was full, or because one process more could not be known.
+        /// Number of those events that were lost because the ring was full, or because there was no
+        /// room for another known process.
         pub ring_full: u64,
     }
 }

@@ -1,33 +1,34 @@
 //! Domains: the groups in which API calls and the GPU's work are traced, counted and filtered.
 
-/// Number of domain slots in [`crate::counters::CpuCounters`]; every [`Domain`] is below it.
+/// Number of domain slots in [`crate::counters::CpuCounters`]; every [`Domain`] has a lower number.
 pub const DOMAINS: usize = 32;
 
-/// What the records of a domain are.
+/// Kind of the records in a domain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    /// Calls of functions, or of the driver.
+    /// Calls of functions or of the driver.
     Call,
-    /// The GPU's work.
+    /// Work of the GPU.
     GpuWork,
-    /// About calls or about what happened: made from calls, or told by the kernel and the driver.
+    /// Observations that the kernel and the driver report, and records derived from calls.
     Other,
 }
 
-/// By which options a domain is selected.
+/// The options that select a domain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Selected {
-    /// Its own, `--runtime-trace` and `--sys-trace`; also when no option is given.
+    /// Its own option, `--runtime-trace` and `--sys-trace`. Also selected when no option is given.
     ByRuntime,
-    /// Its own and `--sys-trace`.
+    /// Its own option and `--sys-trace`.
     BySystem,
-    /// Only its own.
+    /// Only its own option.
     ByName,
-    /// None: it comes with others, or with options that have more to say.
+    /// No option of its own: it is recorded along with others, or selected by options with further
+    /// meaning.
     WithOthers,
 }
 
-/// What there is to know about a domain. The row of a domain says what differs from [`Row::new`].
+/// All facts about a domain. Each domain's row lists its differences from [`Row::new`].
 #[derive(Clone, Copy, Debug)]
 struct Row {
     name: &'static str,
@@ -41,7 +42,7 @@ struct Row {
 }
 
 impl Row {
-    /// A domain of calls, for which there is a table even if nothing of it happened.
+    /// A domain of calls, which has a table even if it is empty.
     const fn new(name: &'static str, option: &'static str, csv_stem: &'static str) -> Self {
         Self {
             name,
@@ -63,7 +64,7 @@ impl Row {
         Self { selected, ..self }
     }
 
-    /// `config` is the member of rocprofv3's configuration that says whether the domain is recorded.
+    /// Sets the member of rocprofv3's configuration that says whether the domain is recorded.
     const fn config(self, config: &'static str) -> Self {
         Self {
             config: Some(config),
@@ -71,7 +72,7 @@ impl Row {
         }
     }
 
-    /// There is a table only if something happened: most programs do nothing of the kind.
+    /// Writes a table only if it is not empty: most programs have no such records.
     const fn rare(self) -> Self {
         Self {
             has_empty_table: false,
@@ -79,7 +80,7 @@ impl Row {
         }
     }
 
-    /// Integers of four bytes that its functions return are enumerations of which 0 is success.
+    /// Marks the domain's functions as returning four-byte enumerations in which 0 means success.
     const fn zero_is_success(self) -> Self {
         Self {
             zero_is_success: true,
@@ -90,7 +91,8 @@ impl Row {
 
 macro_rules! domains {
     ($($(#[$doc:meta])* $variant:ident = $id:literal, $row:expr;)*) => {
-        /// A group of functions of one library, or a kind of work of the GPU, as rocprofiler-sdk divides them.
+        /// A group of functions of one library, or a kind of GPU work, following rocprofiler-sdk's
+        /// division.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[repr(u8)]
         pub enum Domain { $($(#[$doc])* $variant = $id,)* }
@@ -139,22 +141,24 @@ domains! {
     /// Kernels that the GPU executes: kernel dispatch packets.
     KernelDispatch = 6, Row::new("KERNEL_DISPATCH", "kernel-trace", "kernel")
         .of(GpuWork).selected(ByRuntime).config("kernel_trace");
-    /// Copies that engines of the GPU do.
+    /// Copies made by engines of the GPU.
     MemoryCopy = 7, Row::new("MEMORY_COPY", "memory-copy-trace", "memory_copy")
         .of(GpuWork).selected(ByRuntime).config("memory_copy_trace");
-    /// Other packets of queues, e.g. barriers: their times bound those of dispatches.
+    /// Other packets of queues, e.g. barriers: their times limit those of dispatches.
     QueuePacket = 8, Row::new("QUEUE_PACKET", "kernel-trace", "kernel").of(GpuWork);
-    /// Completion signals as they were read: where times of dispatches and copies come from.
+    /// Readings of completion signals, from which times of dispatches and copies are derived.
     Completion = 9, Row::new("COMPLETION", "kernel-trace", "kernel").of(GpuWork);
-    /// Markers and ranges of ROCTx and of rocprofiler-systems' user API: `roctxMark…`, `roctxRange…`, `rocprofsys_user_…`.
+    /// Markers and ranges of ROCTx and of rocprofiler-systems' user API: `roctxMark…`,
+    /// `roctxRange…`, `rocprofsys_user_…`.
     MarkerCore = 10, Row::new("MARKER_CORE_API", "marker-trace", "marker_api")
         .selected(ByRuntime).config("marker_api_trace").rare();
-    /// Control of profilers by the program: `roctxProfilerPause`, `roctracer_start`, `rocprofsys_user_start_trace`.
+    /// Functions by which a program controls profilers: `roctxProfilerPause`, `roctracer_start`,
+    /// `rocprofsys_user_start_trace`.
     MarkerControl = 11, Row::new("MARKER_CONTROL_API", "marker-trace", "marker_api")
         .selected(ByRuntime).rare();
     /// Names that the program gives to threads, agents, devices and streams: `roctxName…`.
     MarkerName = 12, Row::new("MARKER_NAME_API", "marker-trace", "marker_api").selected(ByRuntime).rare();
-    /// RCCL, the collectives: `nccl…`, `mscc…`.
+    /// RCCL's collectives: `nccl…`, `mscc…`.
     Rccl = 13, Row::new("RCCL_API", "rccl-trace", "rccl_api")
         .selected(ByRuntime).config("rccl_api_trace").rare().zero_is_success();
     /// Video decoding: `rocDec…`.
@@ -163,15 +167,15 @@ domains! {
     /// JPEG decoding: `rocJpeg…`.
     RocJpeg = 15, Row::new("ROCJPEG_API", "rocjpeg-trace", "rocjpeg_api")
         .selected(ByRuntime).config("rocjpeg_api_trace").rare().zero_is_success();
-    /// Allocations of memory and what frees them, as HSA's functions make them; made from calls.
+    /// Allocations and releases of memory by HSA's functions; derived from calls.
     MemoryAllocation = 16, Row::new("MEMORY_ALLOCATION", "memory-allocation-trace", "memory_allocation")
         .of(Other).selected(ByRuntime).config("memory_allocation_trace").rare();
     /// Changes of the scratch memory of queues.
     ScratchMemory = 17, Row::new("SCRATCH_MEMORY", "scratch-memory-trace", "scratch_memory")
         .of(Other).selected(ByRuntime).config("scratch_memory_trace").rare();
-    /// What pointers of calls point to: strings, and results that functions store through a pointer.
+    /// Values that pointer arguments of calls point to: strings, and results that functions store.
     ArgumentData = 18, Row::new("ARGUMENT_DATA", "marker-trace", "argument_data").of(Other).rare();
-    /// Functions by which programs tell profilers to whom work belongs: external correlation ids.
+    /// Functions by which programs assign work to external correlation ids.
     Correlation = 19, Row::new("EXTERNAL_CORRELATION_API", "marker-trace", "external_correlation_api")
         .selected(ByRuntime).rare();
     /// Requests to the driver: `ioctl(2)` on `/dev/kfd`.
@@ -182,18 +186,18 @@ domains! {
     Library = 22, Row::new("LIBRARY_API", "library", "library_api");
     /// Functions of the traced programs themselves.
     Function = 23, Row::new("FUNCTION", "functions", "function");
-    /// What tracepoints of the driver and of the kernel's GPU scheduler tell.
+    /// Records of tracepoints of the driver and of the kernel's GPU scheduler.
     Tracepoint = 24, Row::new("TRACEPOINT", "driver-trace", "driver").of(Other).selected(ByName);
-    /// What the driver tells of: evictions, migrations, page faults, resets, throttling.
+    /// KFD's SMI events: evictions, migrations, page faults, resets, throttling.
     KfdEvent = 25, Row::new("KFD_EVENT", "kfd-events", "kfd_event").of(Other).selected(ByName);
-    /// What GPUs, and processes on them, were read to use: clocks, power, temperatures, memory.
+    /// Readings of GPUs and the processes on them: clocks, power, temperatures, memory.
     Counter = 26, Row::new("COUNTER", "counters", "counter").of(Other).config("counter_collection").rare();
-    /// Memory that applications ask HIP for, and what frees it; made from calls.
+    /// Memory that applications request from HIP, and its release; derived from calls.
     HipMemory = 27, Row::new("HIP_MEMORY", "memory-allocation-trace", "hip_memory").of(Other).rare();
-    /// rocSHMEM, memory that the GPUs of several processes share: `rocshmem_…`.
+    /// rocSHMEM, memory shared by the GPUs of several processes: `rocshmem_…`.
     RocShmem = 28, Row::new("ROCSHMEM_API", "rocshmem-trace", "rocshmem_api")
         .selected(ByRuntime).config("rocshmem_api_trace").rare();
-    /// hipFile, files that are read into a GPU's memory and written from there: `hipFile…`.
+    /// hipFile, transfers between files and a GPU's memory: `hipFile…`.
     HipFile = 29, Row::new("HIPFILE_API", "hipfile-trace", "hipfile_api")
         .selected(ByRuntime).config("hipfile_api_trace").rare().zero_is_success();
 }
@@ -205,47 +209,48 @@ impl Domain {
         self.row().name
     }
 
-    /// The command-line option that selects it, without dashes, e.g. `hip-runtime-trace`.
+    /// The command-line option that selects the domain, without dashes, e.g. `hip-runtime-trace`.
     #[must_use]
     pub const fn option(self) -> &'static str {
         self.row().option
     }
 
-    /// Stem of the CSV file that holds its calls, e.g. `hip_api` for `NAME_hip_api_trace.csv`; also the name of their
-    /// array in the JSON document and of their table in the summary.
+    /// Stem of the CSV file with its calls, e.g. `hip_api` for `NAME_hip_api_trace.csv`; also the
+    /// name of its array in the JSON document and of its table in the summary.
     #[must_use]
     pub const fn csv_stem(self) -> &'static str {
         self.row().csv_stem
     }
 
-    /// By which options it is selected.
+    /// The options that select the domain.
     #[must_use]
     pub const fn selected(self) -> Selected {
         self.row().selected
     }
 
-    /// The member of rocprofv3's configuration that says whether it is recorded, e.g. `rccl_api_trace`; `None` if
-    /// rocprofv3 has no such member.
+    /// The member of rocprofv3's configuration that says whether the domain is recorded, e.g.
+    /// `rccl_api_trace`; `None` if rocprofv3 has no such member.
     #[must_use]
     pub const fn config(self) -> Option<&'static str> {
         self.row().config
     }
 
-    /// Whether there is a table of it even if nothing of it happened: that there was nothing to see is of interest for
-    /// what every program does, as in rocprofv3.
+    /// Whether the domain has a table even if that is empty. As in rocprofv3, an empty table is
+    /// informative for things that every program does.
     #[must_use]
     pub const fn has_empty_table(self) -> bool {
         self.row().has_empty_table
     }
 
-    /// Whether integers of four bytes that its functions return are enumerations of which 0 is success
-    /// (`ncclResult_t`, `rocDecStatus`, `RocJpegStatus`, the first half of `hipFileError_t`).
+    /// Whether four-byte integers returned by its functions are enumerations in which 0 means
+    /// success (`ncclResult_t`, `rocDecStatus`, `RocJpegStatus`, the first half of
+    /// `hipFileError_t`).
     #[must_use]
     pub const fn zero_is_success(self) -> bool {
         self.row().zero_is_success
     }
 
-    /// Whether its records are API calls; otherwise they are about the GPU's work, or about calls.
+    /// Whether its records are API calls. Other records are about the GPU's work, or about calls.
     #[must_use]
     pub const fn is_api(self) -> bool {
         matches!(self.row().kind, Kind::Call)
@@ -257,7 +262,7 @@ impl Domain {
         matches!(self.row().kind, GpuWork)
     }
 
-    /// The number in cookies, records and counters.
+    /// Number used in cookies, records and counters.
     #[must_use]
     pub const fn id(self) -> u8 {
         self as u8

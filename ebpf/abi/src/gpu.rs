@@ -1,42 +1,47 @@
-//! What a few HSA functions tell about the GPU's work: packets that go to queues, completion signals, copies.
+//! Records about the GPU's work, taken from a few HSA functions: packets that go to queues,
+//! completion signals, copies.
 //!
-//! Layouts of `hsa_queue_t`, `amd_queue_t` and `amd_signal_t` are those of `hsa.h`, `amd_hsa_queue.h` and
-//! `amd_hsa_signal.h`; they are part of the ABI between ROCr and the hardware and have not changed from
-//! ROCm 5 to 7.
+//! Layouts of `hsa_queue_t`, `amd_queue_t` and `amd_signal_t` are those of `hsa.h`,
+//! `amd_hsa_queue.h` and `amd_hsa_signal.h`; they are part of the ABI between ROCr and the hardware
+//! and have not changed from ROCm 5 to 7.
 
 use crate::{cookie::Cookie, record::RecordHeader};
 
-/// Bytes of an AQL packet.
+/// Size of an AQL packet, bytes.
 pub const PACKET_SIZE: usize = 64;
 
-/// Offset of `write_dispatch_id` in an `amd_queue_t`: packets below have been reserved.
+/// Offset of `write_dispatch_id` in an `amd_queue_t`: packets with lower indices have been
+/// reserved.
 pub const QUEUE_WRITE_INDEX: u64 = 56;
-/// Offset of `read_dispatch_id` in an `amd_queue_t`: packets below have been consumed.
+/// Offset of `read_dispatch_id` in an `amd_queue_t`: packets with lower indices have been consumed.
 pub const QUEUE_READ_INDEX: u64 = 128;
 
-/// Offset of `scratch_backing_memory_location` in an `amd_queue_t`: an address, 0 while the queue has no scratch memory. Behind
-/// it are `scratch_backing_memory_byte_size`, `scratch_wave64_lane_byte_size` (u32) and `queue_properties` (u32).
+/// Offset of `scratch_backing_memory_location` in an `amd_queue_t`: an address, 0 while the queue
+/// has no scratch memory. It is followed by `scratch_backing_memory_byte_size`,
+/// `scratch_wave64_lane_byte_size` (u32) and `queue_properties` (u32).
 pub const QUEUE_SCRATCH: u64 = 160;
-/// Bit of `queue_properties`: the scratch memory is given back when the kernel that asked for it has ended
-/// (`AMD_QUEUE_PROPERTIES_USE_SCRATCH_ONCE`).
+/// Bit of `queue_properties`: the scratch memory is given back when the kernel that asked for it
+/// has ended (`AMD_QUEUE_PROPERTIES_USE_SCRATCH_ONCE`).
 pub const USE_SCRATCH_ONCE: u32 = 1 << 4;
 
-/// Packets between two values of a doorbell that a program reads by itself: as many as ROCm 7 announces at once.
-/// The collector reads the rest.
+/// Maximum number of packets per doorbell that a program reads by itself: as many as ROCm 7
+/// announces at once. The collector reads the rest.
 pub const PACKETS_PER_DOORBELL: usize = 256;
 
-/// Type of a packet in its header's low byte (`hsa_packet_type_t`): a vendor's own, none (or consumed), a kernel.
+/// Packet types in the low byte of a packet's header (`hsa_packet_type_t`): vendor-specific,
+/// invalid (or consumed), kernel dispatch.
 pub const TYPE_VENDOR_SPECIFIC: u64 = 0;
 /// See [`TYPE_VENDOR_SPECIFIC`].
 pub const TYPE_INVALID: u64 = 1;
 /// See [`TYPE_VENDOR_SPECIFIC`].
 pub const TYPE_KERNEL_DISPATCH: u64 = 2;
 
-/// AMD's format of a vendor packet that dispatches a kernel (ROCm 7), in the byte behind the header.
+/// Format byte, after the header, of AMD's vendor-specific packet that dispatches a kernel (ROCm
+/// 7).
 pub const FORMAT_EXT_KERNEL_DISPATCH: u64 = 3;
 
-/// Whether a packet dispatches a kernel, also one whose type its consumer has overwritten already: the rest
-/// stays. Dimensions, size of a workgroup, size of the grid and a kernel are what no other packet has in those
+/// Whether a packet dispatches a kernel, even if its consumer has overwritten the type already: the
+/// rest stays. No other packet has dimensions, a workgroup size, a grid size and a kernel in these
 /// places.
 #[must_use]
 pub const fn is_kernel_dispatch(packet: &[u64; 8]) -> bool {
@@ -52,33 +57,34 @@ pub const fn is_kernel_dispatch(packet: &[u64; 8]) -> bool {
     }
 }
 
-/// What a probed function means for the GPU; four bits of a [`Cookie`].
+/// Meaning of a probed function for GPU tracing; four bits of a [`Cookie`].
 pub mod role {
-    /// Nothing.
+    /// No role.
     pub const NONE: u8 = 0;
     /// `hsa_signal_store_*(signal, value)`: if the signal is a doorbell, packets go to its queue.
     pub const DOORBELL: u8 = 1;
-    /// `hsa_signal_silent_store_*(signal, value)`: the runtime prepares a signal for its next use, whose
-    /// stamps are those of the last one until then.
+    /// `hsa_signal_silent_store_*(signal, value)`: the runtime prepares a signal for its next use.
+    /// Until then it has the stamps of the last use.
     pub const REARM: u8 = 2;
     /// `hsa_signal_destroy(signal)`.
     pub const SIGNAL_DESTROY: u8 = 3;
     /// `hsa_queue_destroy(queue)`.
     pub const QUEUE_DESTROY: u8 = 4;
-    /// `hsa_amd_memory_async_copy(dst, dst_agent, src, src_agent, size, num_dep, dep*, completion)`.
+    /// `hsa_amd_memory_async_copy(dst, dst_agent, src, src_agent, size, num_dep, dep*,
+    /// completion)`.
     pub const COPY: u8 = 5;
     /// `hsa_amd_memory_async_copy_on_engine(…, completion, engine, force_sdma)`.
     pub const COPY_ON_ENGINE: u8 = 6;
-    /// `hsa_amd_memory_async_copy_rect(dst*, dst_offset*, src*, src_offset*, range*, copy_agent, direction,
-    /// num_dep, dep*, completion)`.
+    /// `hsa_amd_memory_async_copy_rect(dst*, dst_offset*, src*, src_offset*, range*, copy_agent,
+    /// direction, num_dep, dep*, completion)`.
     pub const COPY_RECT: u8 = 7;
     /// `hsa_amd_memory_async_batch_copy(operations*, count, num_dep, dep*)` (ROCm 7).
     pub const COPY_BATCH: u8 = 8;
 }
 
-/// Operations of a batch of copies that a program reads.
+/// Maximum number of operations of a batch of copies that a program reads.
 pub const COPIES_PER_BATCH: usize = 4096;
-/// Bytes of an operation of a batch, `hsa_amd_memory_copy_op_t`.
+/// Size of an operation of a batch, `hsa_amd_memory_copy_op_t`, in bytes.
 pub const COPY_OPERATION_SIZE: u64 = 128;
 /// The kind of operation, `hsa_amd_memory_copy_op_type_t`, that copies from one address to another.
 pub const COPY_LINEAR: u64 = 0;
@@ -88,11 +94,11 @@ shared! {
     pub struct Packet {
         /// Domain `KernelDispatch` or `QueuePacket`.
         pub header: RecordHeader,
-        /// Process, initial pid namespace.
+        /// Process id, initial pid namespace.
         pub pid: u32,
-        /// Thread that rang the doorbell; 0 with [`packet_flags::UNWITNESSED`].
+        /// Id of the thread that rang the doorbell; 0 with [`packet_flags::UNWITNESSED`].
         pub tid: u32,
-        /// When it did, before the store; ns, `CLOCK_BOOTTIME`.
+        /// Time of the doorbell, before the store; ns, `CLOCK_BOOTTIME`.
         pub time: u64,
         /// Address of the queue's `hsa_queue_t` in the process.
         pub queue: u64,
@@ -100,11 +106,11 @@ shared! {
         pub queue_id: u64,
         /// Address of the ring of packets.
         pub ring: u64,
-        /// Packets that the ring holds, a power of two.
+        /// Number of packets that the ring holds, a power of two.
         pub ring_packets: u32,
         /// Bits of [`packet_flags`].
         pub flags: u32,
-        /// Index of the packet: it lies in the ring at this index modulo `ring_packets`.
+        /// Index of the packet: its place in the ring is this index modulo `ring_packets`.
         pub index: u64,
         /// Read index of the queue at `time`, as far as the hardware had reported it.
         pub read_index: u64,
@@ -112,7 +118,7 @@ shared! {
         pub innermost: u64,
         /// Correlation id of the outermost open call; 0 if none is recorded.
         pub outermost: u64,
-        /// `hipStream_t` that an open call was given; only with [`packet_flags::STREAM`].
+        /// `hipStream_t` argument of an open call; only with [`packet_flags::STREAM`].
         pub stream: u64,
         /// The packet.
         pub packet: [u64; 8],
@@ -123,74 +129,78 @@ shared! {
 pub mod packet_flags {
     /// `stream` was an argument of an open call.
     pub const STREAM: u32 = 1 << 0;
-    /// The packet is before the one whose index was stored into the doorbell: either one doorbell stands for
-    /// several packets, or another thread's doorbell is about to ring.
+    /// The packet precedes the one whose index was stored into the doorbell: either one doorbell
+    /// covers several packets, or another thread's doorbell is about to ring.
     pub const BEFORE_DOORBELL: u32 = 1 << 1;
-    /// Not the program but the collector read the packet, from the ring, some ms later. Its header had been
-    /// consumed, and `time`, thread and calls are those of the doorbell behind it.
+    /// The collector, not the program, read the packet from the ring, some ms later. Its header had
+    /// been consumed; `time`, thread and calls are those of the later packet's doorbell.
     pub const READ_LATER: u32 = 1 << 2;
-    /// The packet lies before the first doorbell that was seen of its queue, and was there unconsumed: who submitted
-    /// it, and when, nobody saw. No thread and no calls are claimed; `time` is when it still had not been taken.
+    /// The packet precedes the first doorbell seen of its queue, and had not been consumed: nobody
+    /// saw who submitted it, or when. The record has no thread and no calls; at `time` the packet
+    /// had still not been consumed.
     pub const UNWITNESSED: u32 = 1 << 3;
     /// Every doorbell of the queue has been seen, from packet 0 on.
     pub const SINCE_CREATION: u32 = 1 << 4;
 }
 
-/// Why a signal was looked at; [`Completion::reason`].
+/// Why a signal was read; [`Completion::reason`].
 pub mod completion_reason {
-    /// The runtime prepared it for its next use.
+    /// The runtime prepared the signal for its next use.
     pub const REARM: u32 = 1;
-    /// The runtime destroyed it.
+    /// The runtime destroyed the signal.
     pub const DESTROY: u32 = 2;
-    /// The runtime is shut down, or the process is about to end.
+    /// The runtime is being shut down, or the process is about to end.
     pub const EXIT: u32 = 3;
-    /// The collector looked; at most [`POLL_SPREAD`](super::POLL_SPREAD) before the record's time.
+    /// The collector read the signal, at most [`POLL_SPREAD`](super::POLL_SPREAD) before the
+    /// record's time.
     pub const POLL: u32 = 4;
 }
 
-/// The longest time between the collector's reading of a signal and the time in the record of it, ns. The collector writes
-/// no record if it took longer, because it had to wait for a CPU: the program may have prepared the signal for its next use
-/// meanwhile.
+/// Maximum time between the collector's reading of a signal and the time in its record, ns. If it
+/// took longer, because the collector had to wait for a CPU, no record is written: the program may
+/// have prepared the signal for its next use meanwhile.
 pub const POLL_SPREAD: u64 = 1_000_000;
 
 shared! {
-    /// A completion signal as it was at a moment; kind [`crate::record::kind::COMPLETION`]. Whether its stamps
-    /// are those of the signal's latest use is for the reader to find out: they are not cleared in between.
+    /// A reading of a completion signal; kind [`crate::record::kind::COMPLETION`]. The reader of
+    /// the record must find out whether the stamps belong to the signal's latest use: they are not
+    /// cleared in between.
     pub struct Completion {
         /// Domain `Completion`.
         pub header: RecordHeader,
-        /// Process, initial pid namespace.
+        /// Process id, initial pid namespace.
         pub pid: u32,
         /// One of [`completion_reason`].
         pub reason: u32,
-        /// When the signal was read; ns, `CLOCK_BOOTTIME`.
+        /// Time of the reading; ns, `CLOCK_BOOTTIME`.
         pub time: u64,
         /// Address of the `amd_signal_t`.
         pub signal: u64,
-        /// Its value: 0 when all that it stood for is done.
+        /// Value of the signal: 0 when all work that it stands for is done.
         pub value: i64,
-        /// `start_ts`, GPU ticks; 0 if never written.
+        /// `start_ts`, GPU ticks; 0 if it was never written.
         pub start: u64,
         /// `end_ts`, GPU ticks.
         pub end: u64,
-        /// When an SDMA engine began, GPU ticks; 0 if none has used the signal, or none was asked for stamps.
-        /// [`SDMA_UNKNOWN`] if ROCr's own words are not where they are known to be; `sdma_end` is 0 then.
+        /// When an SDMA engine began, GPU ticks; 0 if none has used the signal, or none was asked
+        /// for stamps. [`SDMA_UNKNOWN`] if ROCr's own words are not where they are expected;
+        /// `sdma_end` is 0 then.
         pub sdma_start: u64,
-        /// When it ended, GPU ticks.
+        /// When the SDMA engine ended, GPU ticks.
         pub sdma_end: u64,
     }
 }
 
 shared! {
-    /// A copy that was submitted to ROCr; kind [`crate::record::kind::COPY`].
+    /// A copy submitted to ROCr; kind [`crate::record::kind::COPY`].
     pub struct Copy {
         /// Domain `MemoryCopy`.
         pub header: RecordHeader,
-        /// Process, initial pid namespace.
+        /// Process id, initial pid namespace.
         pub pid: u32,
-        /// Thread.
+        /// Thread id, initial pid namespace.
         pub tid: u32,
-        /// When; ns, `CLOCK_BOOTTIME`.
+        /// Time of the call; ns, `CLOCK_BOOTTIME`.
         pub time: u64,
         /// As in [`Packet`].
         pub innermost: u64,
@@ -210,7 +220,7 @@ shared! {
         pub destination_agent: u64,
         /// `hsa_agent_t` of the source; for [`role::COPY_RECT`] 0.
         pub source_agent: u64,
-        /// Bytes.
+        /// Number of bytes to copy.
         pub bytes: u64,
         /// Completion signal (`hsa_signal_t`), 0 if none.
         pub signal: u64,
@@ -222,78 +232,82 @@ shared! {
 }
 
 shared! {
-    /// A queue at a moment; kind [`crate::record::kind::QUEUE`].
+    /// A reading of a queue's indices; kind [`crate::record::kind::QUEUE`].
     pub struct QueueState {
         /// Domain 0; not counted in the ledger.
         pub header: RecordHeader,
-        /// Process, initial pid namespace.
+        /// Process id, initial pid namespace.
         pub pid: u32,
         /// One of [`queue_reason`].
         pub reason: u32,
-        /// ns, `CLOCK_BOOTTIME`: just after the indices were read.
+        /// Time just after the indices were read; ns, `CLOCK_BOOTTIME`.
         pub time: u64,
         /// Address of the `hsa_queue_t`.
         pub queue: u64,
-        /// `read_dispatch_id`: packets below have been consumed. The hardware may report it late.
+        /// `read_dispatch_id`: packets with lower indices have been consumed. The hardware may
+        /// report it late.
         pub read_index: u64,
-        /// `write_dispatch_id`: packets below have been reserved.
+        /// `write_dispatch_id`: packets with lower indices have been reserved.
         pub write_index: u64,
-        /// Just before the indices were read the time before, when the read index was another: its last look. ns,
-        /// `CLOCK_BOOTTIME`; 0 if there was none. Only the first record of a queue and the last one of a recording
-        /// can have the same read index as at that look.
+        /// Time just before the previous reading of the indices, at which the read index was
+        /// different; ns, `CLOCK_BOOTTIME`. 0 if there was none. Only the first record of a queue
+        /// and the last one of a recording can have the same read index as the previous reading.
         pub looked: u64,
     }
 }
 
 shared! {
-    /// The scratch memory of a queue after it changed; kind [`crate::record::kind::SCRATCH`]. Made by the collector, which
-    /// looks now and then: what happened between two looks is seen only as far as it lasts.
+    /// The scratch memory of a queue after a change; kind [`crate::record::kind::SCRATCH`]. The
+    /// collector makes this record at intervals: memory that comes and goes between two readings is
+    /// not seen.
     pub struct ScratchState {
         /// Domain `ScratchMemory`.
         pub header: RecordHeader,
-        /// Process, initial pid namespace.
+        /// Process id, initial pid namespace.
         pub pid: u32,
         /// `queue_properties`.
         pub properties: u32,
-        /// ns, `CLOCK_BOOTTIME`: just after the look.
+        /// Time just after the reading; ns, `CLOCK_BOOTTIME`.
         pub time: u64,
         /// Address of the `hsa_queue_t`.
         pub queue: u64,
-        /// When the look before was, at which something else was there; ns, `CLOCK_BOOTTIME`. 0 if there was none.
+        /// Time of the previous reading, at which the values were different; ns, `CLOCK_BOOTTIME`.
+        /// 0 if there was none.
         pub looked: u64,
         /// `scratch_backing_memory_location`; 0 for none.
         pub location: u64,
         /// `scratch_backing_memory_byte_size`.
         pub bytes: u64,
-        /// `scratch_wave64_lane_byte_size`: what a work-item has at most.
+        /// `scratch_wave64_lane_byte_size`: the maximum size per work-item.
         pub lane_bytes: u32,
-        /// 0.
+        /// Unused, 0.
         pub reserved: u32,
     }
 }
 
-/// The mark of ROCr's `core::SharedSignal`, which has the stamps of SDMA engines behind the `amd_signal_t`: its field
-/// `id`. Where that is not, the runtime lays signals out in another way, or no signal is there any more.
+/// The mark of ROCr's `core::SharedSignal`: its field `id`. That object has the stamps of SDMA
+/// engines after the `amd_signal_t`. If the mark is missing, the runtime lays signals out
+/// differently, or the signal no longer exists.
 pub const SIGNAL_MARK: u64 = 0x71fc_ca6a_3d5d_5276;
 
-/// In place of [`Completion::sdma_start`]: the signal does not bear [`SIGNAL_MARK`].
+/// Value of [`Completion::sdma_start`] if the signal does not bear [`SIGNAL_MARK`].
 pub const SDMA_UNKNOWN: u64 = u64::MAX;
 
-/// Where ROCr's agent object has its topology node (low half) and its kind (high half; `core::Agent::DeviceType`:
-/// 0 a GPU, 1 a CPU): up to ROCm 6.2, and later.
+/// Offsets, in ROCr's agent object, of the word with its topology node (low half) and its kind
+/// (high half; `core::Agent::DeviceType`: 0 a GPU, 1 a CPU): up to ROCm 6.2, and later.
 pub const AGENT_WORDS: [u64; 2] = [24, 48];
 
 shared! {
-    /// A queue's agent, or an agent alone, at first sight; kind [`crate::record::kind::DESCRIBED`], never in a
-    /// capture.
+    /// A queue's agent, or an agent alone, seen for the first time; kind
+    /// [`crate::record::kind::DESCRIBED`], never in a capture.
     pub struct Described {
         /// Domain 0; not counted in the ledger.
         pub header: RecordHeader,
-        /// Process, initial pid namespace.
+        /// Process id, initial pid namespace.
         pub pid: u32,
-        /// Packets that the queue's ring holds.
+        /// Number of packets that the queue's ring holds.
         pub ring_packets: u32,
-        /// ns, `CLOCK_BOOTTIME`.
+        /// Time; ns, `CLOCK_BOOTTIME`.
         pub time: u64,
         /// Address of the `hsa_queue_t`; 0 for an agent alone.
         pub queue: u64,
@@ -306,15 +320,15 @@ shared! {
     }
 }
 
-/// Why a queue was looked at; [`QueueState::reason`].
+/// Why a queue was read; [`QueueState::reason`].
 pub mod queue_reason {
     /// The collector watches its read index.
     pub const SAMPLE: u32 = 1;
-    /// `hsa_queue_destroy` was called; its address may be another queue's from then on.
+    /// `hsa_queue_destroy` was called; another queue may get the address afterwards.
     pub const DESTROY: u32 = 2;
 }
 
-/// A cookie's place for GPU tracing: the role, and the function's stream argument.
+/// The part of a cookie for GPU tracing: the role, and the function's stream argument.
 impl Cookie {
     const ROLE_SHIFT: u32 = 40;
     const STREAM_SHIFT: u32 = 56;
@@ -331,14 +345,14 @@ impl Cookie {
         (self.0 >> Self::ROLE_SHIFT) as u8 & 0xf
     }
 
-    /// Adds where the function's `hipStream_t` is: 0 to 5 for the argument registers, from 6 on for the words
-    /// of stack arguments.
+    /// Adds the position of the function's `hipStream_t` argument: 0 to 5 for the argument
+    /// registers, from 6 on for the words of stack arguments.
     #[must_use]
     pub const fn with_stream(self, word: u8) -> Self {
         Self(self.0 | (word as u64 + 1) << Self::STREAM_SHIFT)
     }
 
-    /// Where the function's `hipStream_t` is; `None` if it has none.
+    /// Position of the function's `hipStream_t` argument; `None` if it has none.
     #[must_use]
     pub const fn stream(self) -> Option<u8> {
         match (self.0 >> Self::STREAM_SHIFT) as u8 {

@@ -1,11 +1,12 @@
-//! Threads of a launched program that are held until their libraries have probes: values of the maps
-//! `HOLDS` and `HELPERS`. `ebpf/probes/src/hold.rs` says how a thread is held.
+//! Threads of a launched program that are held until their libraries have probes: values of the
+//! maps `HOLDS` and `HELPERS`. `ebpf/probes/src/hold.rs` explains how a thread is held.
 
 shared! {
-    /// A thread that is to be held: a value of the map `HOLDS`.
+    /// A thread to be held: a value of the map `HOLDS`.
     pub struct Hold {
-        /// When it was entered; ns, `CLOCK_BOOTTIME`. A thread can be held again as soon as it is let go,
-        /// and this tells the two holds apart. The record of it has the same time.
+        /// When the entry was made; ns, `CLOCK_BOOTTIME`. The record about the thread has the same
+        /// time. A thread can be held again as soon as it is released, and this time tells the two
+        /// holds apart.
         pub begin: u64,
         /// One of [`hold_state`].
         pub state: u32,
@@ -21,13 +22,14 @@ pub mod hold_state {
     pub const WAITS: u32 = 0;
     /// The program may end.
     pub const RELEASED: u32 = 1;
-    /// Nothing waits. The helper that is bound to the thread's CPU runs before the thread is back in
-    /// its own code. A helper that has seized the thread removes the entry.
+    /// No program waits. The helper that is bound to the thread's CPU runs before the thread
+    /// returns to user code. A helper that has seized the thread removes the entry.
     pub const PREEMPTED: u32 = 2;
 }
 
-/// Helper processes: elements of the map `HELPERS`. An element is the number of the CPU to which the
-/// helper is bound, plus 1, or 0 if the helper does not run before all others there.
+/// Number of helper processes: elements of the map `HELPERS`. An element is the number of the CPU
+/// to which the helper is bound, plus 1, or 0 if the helper does not have priority over all other
+/// threads there.
 pub const HELPERS: u32 = 2;
 
 const _: () = assert!(size_of::<Hold>() == 16);

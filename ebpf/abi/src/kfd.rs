@@ -1,19 +1,19 @@
 //! Requests to the driver: every `ioctl(2)` on `/dev/kfd`, with its structure before and after.
 //!
-//! What the structure means is for user space to say (`gputrace-kfd`); programs copy its bytes. Most requests have
-//! structures of at most [`SHORT_DATA`] bytes, so records come in two sizes.
+//! User space interprets the structures (`gputrace-kfd`); programs only copy their bytes. Most
+//! requests have structures of at most [`SHORT_DATA`] bytes, so records come in two sizes.
 
 use crate::record::RecordHeader;
 
-/// Bytes of a structure that a short record holds. Of the requests known only `CREATE_QUEUE`, `CRIU_OP`,
-/// `GET_PROCESS_APERTURES` and `SVM` with attributes are longer.
+/// Maximum number of bytes of a structure in a short record. Of the known requests, only
+/// `CREATE_QUEUE`, `CRIU_OP`, `GET_PROCESS_APERTURES` and `SVM` with attributes are longer.
 pub const SHORT_DATA: usize = 48;
 
-/// Bytes of a structure that a long record holds; the rest of a longer one is cut. `GET_PROCESS_APERTURES` has 400,
-/// `SVM` 24 and 8 for each attribute.
+/// Maximum number of bytes of a structure in a long record; the rest of a longer one is cut.
+/// `GET_PROCESS_APERTURES` has 400, `SVM` 24 plus 8 per attribute.
 pub const LONG_DATA: usize = 416;
 
-/// Elements of a list behind a pointer in the structure that a record holds.
+/// Maximum number of elements in a record of a list that the structure points to.
 pub const LISTED: usize = 8;
 
 /// Bits of [`Ioctl::flags`].
@@ -24,12 +24,13 @@ pub mod ioctl_flags {
     pub const AFTER_UNREADABLE: u16 = 1 << 1;
     /// The list could not be read.
     pub const LIST_UNREADABLE: u16 = 1 << 2;
-    /// [`super::Ioctl::result`] is that of the driver's handler rather than of the system call.
+    /// [`super::Ioctl::result`] is that of the driver's handler instead of the system call.
     pub const OF_HANDLER: u16 = 1 << 3;
 }
 
 shared! {
-    /// A request to the driver; followed by its structure before and after, [`SHORT_DATA`] or [`LONG_DATA`] bytes each.
+    /// A request to the driver; followed by its structure before and after, [`SHORT_DATA`] or
+    /// [`LONG_DATA`] bytes each.
     pub struct Ioctl {
         /// Kind [`crate::record::kind::IOCTL`] or [`crate::record::kind::IOCTL_UNFINISHED`].
         pub header: RecordHeader,
@@ -37,32 +38,32 @@ shared! {
         pub pid: u32,
         /// Thread id in the initial pid namespace.
         pub tid: u32,
-        /// ns, `CLOCK_BOOTTIME`.
+        /// Time of the entry; ns, `CLOCK_BOOTTIME`.
         pub begin: u64,
-        /// ns, `CLOCK_BOOTTIME`; 0 while it is open.
+        /// Time of the return; ns, `CLOCK_BOOTTIME`; 0 while the request is open.
         pub end: u64,
         /// See [`crate::frame::Frame::correlation`].
         pub correlation: u64,
         /// Correlation id of the innermost open API call of the thread; 0 if there is none.
         pub parent: u64,
-        /// What it returned: 0 or more, or a negative error number; 0 if it has not.
+        /// Result: 0 or more, or a negative error number; 0 if the request has not returned.
         pub result: i64,
-        /// Third argument of `ioctl(2)`: where the structure is.
+        /// Third argument of `ioctl(2)`: address of the structure.
         pub argument: u64,
         /// Second argument of `ioctl(2)`.
         pub request: u32,
         /// Bits of [`ioctl_flags`].
         pub flags: u16,
-        /// API calls open on the thread around it.
+        /// Number of API calls open on the thread around the request.
         pub depth: u16,
-        /// Bytes of the structure that `before` and `after` hold.
+        /// Number of bytes of the structure in `before` and `after`.
         pub data: u16,
-        /// Elements of the list in `list`.
+        /// Number of elements of the list in `list`.
         pub listed: u16,
-        /// Elements that the list has in the process.
+        /// Number of elements that the list has in the process.
         pub list_length: u32,
-        /// The first of them: ids of events of `WAIT_EVENTS`, ids of GPUs of `MAP_MEMORY_TO_GPU` and
-        /// `UNMAP_MEMORY_FROM_GPU`.
+        /// The first elements of the list: ids of events of `WAIT_EVENTS`, ids of GPUs of
+        /// `MAP_MEMORY_TO_GPU` and `UNMAP_MEMORY_FROM_GPU`.
         pub list: [u32; LISTED],
     }
 }
@@ -70,11 +71,11 @@ shared! {
 shared! {
     /// A request with a structure of at most [`SHORT_DATA`] bytes.
     pub struct ShortIoctl {
-        /// Everything else.
+        /// The common part.
         pub ioctl: Ioctl,
         /// The structure when the request began.
         pub before: [u8; SHORT_DATA],
-        /// The structure when it ended.
+        /// The structure when the request ended.
         pub after: [u8; SHORT_DATA],
     }
 }
@@ -82,11 +83,11 @@ shared! {
 shared! {
     /// A request with a longer structure.
     pub struct LongIoctl {
-        /// Everything else.
+        /// The common part.
         pub ioctl: Ioctl,
         /// The structure when the request began.
         pub before: [u8; LONG_DATA],
-        /// The structure when it ended.
+        /// The structure when the request ended.
         pub after: [u8; LONG_DATA],
     }
 }
@@ -95,13 +96,13 @@ shared! {
     /// Settings of the programs that trace requests. Offsets are bytes.
     #[derive(Default)]
     pub struct KfdConfig {
-        /// Device number of `/dev/kfd` as the kernel keeps it: `major << 20 | minor`.
+        /// Device number of `/dev/kfd` as the kernel stores it: `major << 20 | minor`.
         pub device: u32,
         /// Offset of `fd` in `syscalls:sys_enter_ioctl`.
         pub enter_fd: u32,
-        /// Offset of `cmd` there.
+        /// Offset of `cmd` in `syscalls:sys_enter_ioctl`.
         pub enter_cmd: u32,
-        /// Offset of `arg` there.
+        /// Offset of `arg` in `syscalls:sys_enter_ioctl`.
         pub enter_arg: u32,
         /// Offset of `ret` in `syscalls:sys_exit_ioctl`.
         pub exit_ret: u32,
@@ -111,7 +112,7 @@ shared! {
         pub files_fdt: u32,
         /// Offset of `max_fds` in `struct fdtable`.
         pub fdt_max_fds: u32,
-        /// Offset of `fd` there.
+        /// Offset of `fd` in `struct fdtable`.
         pub fdt_fd: u32,
         /// Offset of `f_inode` in `struct file`.
         pub file_inode: u32,

@@ -1,31 +1,33 @@
-//! What the kernel half and the user half of gputrace agree on.
+//! Definitions shared by the kernel half and the user-space half of gputrace.
 //!
-//! Everything that crosses the border between an eBPF program and the collector is defined here, once:
+//! Everything that is exchanged between an eBPF program and the collector is defined here, once:
 //!
 //! * [`domain`]: the API domains, numbered, with the names that rocprofiler prints;
-//! * [`cookie`]: the 64-bit value attached to each probe, from which a program knows what was called;
+//! * [`cookie`]: the 64-bit value attached to each probe, from which a program knows what was
+//!   called;
 //! * [`record`]: the records that programs write into the ring buffers;
-//! * [`gpu`]: those about the GPU's work, and the roles of the functions that tell of it;
+//! * [`gpu`]: records about the GPU's work, and the roles of the functions that report it;
 //! * [`kfd`]: requests to the driver;
 //! * [`tracepoint`]: records of the kernel's tracepoints;
 //! * [`sched`]: threads without a processor;
-//! * [`values`]: what pointers of calls point to, and which are followed;
+//! * [`values`]: values that pointer arguments of calls point to, and which of them are read;
 //! * [`frame`]: the per-thread stack of open calls, a map value that the collector reads at stop;
 //! * [`counters`]: what was seen and what was lost, per CPU, domain and reason;
-//! * [`config`]: the read-only settings a program is loaded with.
+//! * [`config`]: the read-only settings with which a program is loaded.
 //!
-//! The crate is `no_std` and has no dependencies on the eBPF side. With the feature `user` every
+//! The crate is `no_std` and has no dependencies on the eBPF side. With the feature `user`, every
 //! structure can be decoded from untrusted bytes with `zerocopy`. Layouts are asserted at compile
-//! time; a change in one of them is a change of [`ABI_VERSION`], which captures carry.
+//! time; changing one of them requires a new [`ABI_VERSION`], which captures contain.
 //!
-//! Times are nanoseconds of `CLOCK_BOOTTIME` everywhere: KFD's system clock and rocprofiler use that
-//! clock, so host and GPU times need no conversion between them.
+//! Times are nanoseconds of `CLOCK_BOOTTIME` everywhere: KFD's system clock and rocprofiler use
+//! that clock, so host and GPU times need no conversion between them.
 
 #![no_std]
-// Lets the derive macros of zerocopy be optional.
+// Without zerocopy's derive macros, no unsafe code is needed.
 #![cfg_attr(not(feature = "user"), forbid(unsafe_code))]
 
-/// A structure that crosses the border: C layout, plain data, decodable from bytes in user space.
+/// Defines a structure shared by both sides: C layout, plain data, decodable from bytes in user
+/// space.
 macro_rules! shared {
     ($(#[$attribute:meta])* pub struct $name:ident { $($(#[$field_attribute:meta])* pub $field:ident: $type:ty,)* }) => {
         $(#[$attribute])*
@@ -56,20 +58,20 @@ pub mod values;
 /// Version of every layout in this crate. Captures store it; a reader refuses a newer one.
 pub const ABI_VERSION: u32 = 3;
 
-/// Integer registers that carry arguments in the System V x86-64 calling convention
-/// (rdi, rsi, rdx, rcx, r8, r9), in that order.
+/// Number of integer registers that carry arguments in the System V x86-64 calling convention (rdi,
+/// rsi, rdx, rcx, r8, r9), in that order.
 pub const REGISTER_ARGS: usize = 6;
 
-/// Words of stack arguments that a record can carry. The longest function of ROCm's API that we know,
-/// `hipExtModuleLaunchKernel`, has eight.
+/// Maximum number of words of stack arguments in a record. The longest known function of ROCm's
+/// API, `hipExtModuleLaunchKernel`, has eight.
 pub const STACK_ARGS: usize = 8;
 
-/// What every eBPF program of gputrace needs besides its programs and maps.
+/// Defines what every eBPF object of gputrace needs besides its programs and maps.
 #[macro_export]
 macro_rules! ebpf_object {
     () => {
-        /// Never reached: the programs contain no operation that can panic, which the verifier confirms at
-        /// load time (a panic would be an endless loop, and it refuses those).
+        /// Never reached: the programs contain no operation that can panic. The verifier confirms
+        /// this at load time, because a panic would be an endless loop, which it refuses.
         #[cfg(not(test))]
         #[panic_handler]
         fn panic(_info: &core::panic::PanicInfo<'_>) -> ! {

@@ -1,10 +1,10 @@
-//! How the programs follow dynamic linkers: the cookie of a probe in one, and the keys of file names
+//! How programs follow dynamic linkers: the cookie of a probe in one, and the keys of file names
 //! that are of interest.
 //!
-//! A dynamic linker keeps a list of the libraries of its process for debuggers (`struct r_debug` and
-//! `struct link_map` of `link.h`, the same in glibc and musl). New libraries stand at its end.
+//! For debuggers, a dynamic linker keeps a list of the libraries of its process (`struct r_debug`
+//! and `struct link_map` of `link.h`, the same in glibc and musl). New libraries are at its end.
 
-/// Cookie of a probe in a dynamic linker: where its `_r_debug` lies from the probed instruction.
+/// Cookie of a probe in a dynamic linker: the distance from the probed instruction to `_r_debug`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LinkerCookie(pub u64);
 
@@ -12,18 +12,19 @@ impl LinkerCookie {
     const KNOWN: u64 = 1 << 63;
     const CHECKS_STATE: u64 = 1 << 62;
 
-    /// Where `_r_debug` lies is not known: each change is reported, whatever was mapped.
+    /// The address of `_r_debug` is unknown: each change is reported, whatever was mapped.
     pub const UNKNOWN: Self = Self(0);
 
-    /// `_r_debug` lies `distance` bytes above the probed instruction. With `checks_state` that
-    /// instruction is also reached before a change and after a removal, which `r_state` tells.
+    /// `_r_debug` is `distance` bytes above the probed instruction. `checks_state` means that the
+    /// instruction is also reached before a change and after a removal; `r_state` tells these cases
+    /// apart.
     #[must_use]
     pub const fn new(distance: i64, checks_state: bool) -> Self {
         let checks = if checks_state { Self::CHECKS_STATE } else { 0 };
         Self(Self::KNOWN | checks | (distance as u64 & (Self::CHECKS_STATE - 1)))
     }
 
-    /// Bytes from the probed instruction to `_r_debug`, if they are known.
+    /// Number of bytes from the probed instruction to `_r_debug`, if known.
     #[must_use]
     #[inline(always)]
     pub const fn distance(self) -> Option<i64> {
@@ -33,7 +34,7 @@ impl LinkerCookie {
         Some(((self.0 << 2) as i64) >> 2)
     }
 
-    /// Whether `r_state` says if the list is complete at that instruction.
+    /// Whether `r_state` must be checked to know if the list is complete at that instruction.
     #[must_use]
     #[inline(always)]
     pub const fn checks_state(self) -> bool {
@@ -42,10 +43,10 @@ impl LinkerCookie {
 }
 
 shared! {
-    /// `struct r_debug` of `link.h`, as far as it is read.
+    /// The part of `struct r_debug` of `link.h` that is read.
     #[derive(Default)]
     pub struct RDebug {
-        /// 1; 2 and more in glibc from 2.35 on, if there are several namespaces.
+        /// 1; in glibc from 2.35 on, 2 or more if there are several namespaces.
         pub version: u32,
         /// Padding.
         pub reserved: u32,
@@ -53,14 +54,14 @@ shared! {
         pub map: u64,
         /// Address of the function that is called at each change.
         pub brk: u64,
-        /// [`RT_CONSISTENT`], or that a change is under way.
+        /// [`RT_CONSISTENT`], or another value while the list is being changed.
         pub state: u32,
         /// Padding.
         pub reserved2: u32,
     }
 }
 
-/// `RDebug::state`: no change of the list is under way.
+/// Value of `RDebug::state`: the list is not being changed.
 pub const RT_CONSISTENT: u32 = 0;
 
 shared! {
@@ -73,14 +74,14 @@ shared! {
         pub name: u64,
         /// Address of the dynamic section.
         pub dynamic: u64,
-        /// Address of the next one, 0 at the end of the list.
+        /// Address of the next entry, 0 at the end of the list.
         pub next: u64,
-        /// Address of the one before, 0 at the beginning.
+        /// Address of the previous entry, 0 at the beginning.
         pub previous: u64,
     }
 }
 
-/// Bytes of a file name by which the programs decide whether it may be of interest.
+/// Number of leading bytes of a file name by which programs decide whether it may be of interest.
 pub const KEY_BYTES: usize = 8;
 
 /// The first [`KEY_BYTES`] bytes of a file name, padded with NUL: the key of the map `INTERESTS`.
@@ -99,7 +100,7 @@ pub const fn key(file_name: &[u8]) -> u64 {
     u64::from_le_bytes(bytes)
 }
 
-/// Entries of the map `INTERESTS`.
+/// Maximum number of entries in the map `INTERESTS`.
 pub const MAX_INTERESTS: usize = 256;
 
 const _: () = assert!(size_of::<RDebug>() == 32);

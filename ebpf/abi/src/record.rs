@@ -1,8 +1,8 @@
 //! Records in the ring buffers.
 //!
 //! Each starts with a [`RecordHeader`] whose `size` is that of the whole record. User space treats
-//! the bytes as untrusted: it goes by the bytes that the ring gave, checks `size` against them, and
-//! counts what does not fit as [`crate::counters::DropReason::Malformed`].
+//! the bytes as untrusted: it trusts only the length that the ring reports, checks `size` against
+//! it, and counts a mismatch as [`crate::counters::DropReason::Malformed`].
 
 use crate::{REGISTER_ARGS, STACK_ARGS};
 
@@ -13,7 +13,7 @@ pub mod kind {
     /// A call that had not returned when its thread ended, the program was replaced by exec, or the
     /// recording stopped; same layout as [`SPAN`], `end` is that moment and `result` is 0.
     pub const UNFINISHED: u8 = 2;
-    /// A process, thread or name came or went: [`super::Task`].
+    /// A task was created, executed a program, was renamed or ended: [`super::Task`].
     pub const TASK: u8 = 3;
     /// A traced process has mapped libraries or code objects: [`super::Task`], never in a capture.
     pub const LINKER: u8 = 4;
@@ -31,22 +31,24 @@ pub mod kind {
     pub const DESCRIBED: u8 = 9;
     /// A request to the driver: [`crate::kfd::ShortIoctl`] or [`crate::kfd::LongIoctl`].
     pub const IOCTL: u8 = 32;
-    /// A request to the driver that had not returned when the recording stopped; layout of [`IOCTL`].
+    /// A request to the driver that had not returned when the recording stopped; layout of
+    /// [`IOCTL`].
     pub const IOCTL_UNFINISHED: u8 = 33;
     /// A thread had no processor: [`crate::sched::OffCpu`].
     pub const OFF_CPU: u8 = 34;
     /// A thread had no processor when the recording stopped; layout of [`OFF_CPU`].
     pub const OFF_CPU_OPEN: u8 = 35;
-    /// A tracepoint of the kernel told of something: [`crate::tracepoint::ShortTrace`] or [`crate::tracepoint::LongTrace`].
+    /// A tracepoint of the kernel fired: [`crate::tracepoint::ShortTrace`] or
+    /// [`crate::tracepoint::LongTrace`].
     pub const TRACE: u8 = 36;
-    /// What a pointer of a call points to: [`crate::values::Value`].
+    /// A value that a pointer argument of a call points to: [`crate::values::Value`].
     pub const VALUE: u8 = 10;
 }
 
 shared! {
     /// First eight bytes of every record.
     pub struct RecordHeader {
-        /// Bytes of the record, this header included.
+        /// Size of the record in bytes, including this header.
         pub size: u16,
         /// One of [`kind`].
         pub kind: u8,
@@ -59,7 +61,7 @@ shared! {
 
 /// Bits of [`Span::flags`].
 pub mod span_flags {
-    /// The stack arguments could not be read; they are 0.
+    /// The stack arguments could not be read, and are 0.
     pub const STACK_ARGS_UNREADABLE: u16 = 1 << 0;
     /// Unfinished because the thread ended inside the call.
     pub const THREAD_EXITED: u16 = 1 << 1;
@@ -67,7 +69,8 @@ pub mod span_flags {
     pub const EXECUTED: u16 = 1 << 2;
     /// Unfinished because the recording stopped.
     pub const RECORDING_STOPPED: u16 = 1 << 3;
-    /// Left by a jump to another function, which returned in its place: there is no result of its own.
+    /// The call was left by a jump to another function, which returned in its place; it has no
+    /// result of its own.
     pub const TAIL_CALL: u16 = 1 << 4;
 }
 
@@ -82,19 +85,20 @@ shared! {
         pub pid: u32,
         /// Thread id in the initial pid namespace.
         pub tid: u32,
-        /// Calls open on the thread outside this one, 0 to [`crate::frame::MAX_DEPTH`] - 1.
+        /// Number of calls open on the thread around this one, 0 to [`crate::frame::MAX_DEPTH`] -
+        /// 1.
         pub depth: u16,
         /// Bits of [`span_flags`].
         pub flags: u16,
-        /// Entry; ns, `CLOCK_BOOTTIME`.
+        /// Time of the entry; ns, `CLOCK_BOOTTIME`.
         pub begin: u64,
-        /// Return; ns, `CLOCK_BOOTTIME`.
+        /// Time of the return; ns, `CLOCK_BOOTTIME`.
         pub end: u64,
         /// See [`crate::frame::Frame::correlation`].
         pub correlation: u64,
         /// Correlation id of the enclosing call; 0 if there is none.
         pub parent: u64,
-        /// The return register, rax.
+        /// Contents of the return register, rax.
         pub result: u64,
         /// The argument registers at entry.
         pub args: [u64; REGISTER_ARGS],
@@ -104,20 +108,20 @@ shared! {
 shared! {
     /// A call that also has stack arguments.
     pub struct LongSpan {
-        /// Everything that a short record has.
+        /// The part that a short record has, too.
         pub span: Span,
-        /// Stack argument words; those that the function does not have are 0.
+        /// Stack argument words; words beyond the function's arguments are 0.
         pub stack: [u64; STACK_ARGS],
     }
 }
 
-/// What happened to a task; [`Task::op`].
+/// Operations on a task; [`Task::op`].
 pub mod task_op {
     /// A process was created: `pid` = `tid` is the child, `parent` its creator's process.
     pub const FORK: u8 = 1;
     /// A thread was created in process `pid`.
     pub const THREAD: u8 = 2;
-    /// Process `pid` executed another program; `parent` is the id that the executing thread had before.
+    /// Process `pid` executed another program; `parent` is the previous id of the executing thread.
     pub const EXEC: u8 = 3;
     /// Task `tid` ended.
     pub const EXIT: u8 = 4;
@@ -125,7 +129,7 @@ pub mod task_op {
     pub const RENAME: u8 = 5;
     /// The dynamic linker has mapped a library of interest.
     pub const LINKER: u8 = 6;
-    /// The process has executed another program, whose dynamic linker may be one not watched yet.
+    /// The process has executed another program, whose dynamic linker may not be watched yet.
     pub const NEW_IMAGE: u8 = 8;
     /// ROCr has loaded code objects.
     pub const CODE_OBJECTS: u8 = 10;
@@ -136,14 +140,14 @@ shared! {
     pub struct Task {
         /// Kind [`kind::TASK`] or [`kind::LINKER`].
         pub header: RecordHeader,
-        /// When it happened; ns, `CLOCK_BOOTTIME`.
+        /// Time of the event; ns, `CLOCK_BOOTTIME`.
         pub time: u64,
         /// Process id, initial pid namespace.
         pub pid: u32,
         /// Thread id, initial pid namespace.
         pub tid: u32,
-        /// Process id of the creator (fork), its thread id (thread), the task's id before (exec), or how
-        /// often the process has loaded code objects; otherwise 0.
+        /// Process id of the creator (fork), its thread id (thread), the task's previous id (exec),
+        /// or the number of times that the process has loaded code objects; otherwise 0.
         pub parent: u32,
         /// One of [`task_op`].
         pub op: u8,
@@ -151,7 +155,7 @@ shared! {
         pub held: u8,
         /// Unused, 0.
         pub reserved: [u8; 2],
-        /// Name of the task (`comm`), up to 15 bytes, padded with NUL. May hold any bytes.
+        /// Name of the task (`comm`), up to 15 bytes, padded with NUL. May contain any bytes.
         pub comm: [u8; 16],
     }
 }

@@ -1,9 +1,10 @@
-//! Threads that do not run: every stretch from the moment a thread leaves its processor until it has one again.
+//! Threads that do not run: every period from the moment a thread leaves its processor until it has
+//! one again.
 
 use crate::record::RecordHeader;
 
 shared! {
-    /// A stretch off the processor.
+    /// A period in which a thread had no processor.
     pub struct OffCpu {
         /// Kind [`crate::record::kind::OFF_CPU`] or [`crate::record::kind::OFF_CPU_OPEN`].
         pub header: RecordHeader,
@@ -11,15 +12,17 @@ shared! {
         pub pid: u32,
         /// Thread id in the initial pid namespace.
         pub tid: u32,
-        /// When it left its processor; ns, `CLOCK_BOOTTIME`.
+        /// When the thread left its processor; ns, `CLOCK_BOOTTIME`.
         pub begin: u64,
-        /// When it could run again, `begin` if it never could not; 0 if it was not seen to be woken.
+        /// When the thread became runnable; equals `begin` if it always was; 0 if no wake-up was
+        /// seen.
         pub woken: u64,
-        /// When it had a processor again; 0 while it has none.
+        /// When the thread had a processor again; 0 while it has none.
         pub end: u64,
-        /// Thread id of who woke it up, 0 if nobody was seen to.
+        /// Id of the thread that woke it; 0 if no wake-up was seen.
         pub waker: u32,
-        /// Why: bits of `linux/sched.h` (0 running, 1 interruptible sleep, 2 uninterruptible, 4 stopped, 8 traced).
+        /// State in which it left: bits of `linux/sched.h` (0 running, 1 interruptible sleep, 2
+        /// uninterruptible, 4 stopped, 8 traced).
         pub state: u32,
     }
 }
@@ -27,8 +30,8 @@ shared! {
 /// `TASK_DEAD` of `linux/sched.h`: the thread does not come back.
 pub const STATE_GONE: u32 = 0x80;
 
-/// `TASK_REPORT` of `linux/sched.h`, the states that a thread sleeps in; without any of these bits it could run but for
-/// want of a processor.
+/// `TASK_REPORT` of `linux/sched.h`: the states in which a thread sleeps. A thread without any of
+/// these bits is runnable and only lacks a processor.
 pub const STATE_WAITING: u32 = 0x7f;
 
 /// `size` of an [`OffCpu`].

@@ -1,33 +1,35 @@
-//! Records of the kernel's tracepoints, copied as they are: user space has their layout from the kernel's `format` files.
+//! Records of the kernel's tracepoints, copied unchanged: user space takes their layout from the
+//! kernel's `format` files.
 
 use crate::record::RecordHeader;
 
-/// Bytes of a tracepoint's record for which a short record has room, a power of two; it holds one less at most.
+/// Room for a tracepoint's record in a short record, bytes; a power of two. At most one byte less
+/// is used.
 pub const SHORT_TRACE: usize = 128;
 
-/// The same of a long record; what is longer is cut.
+/// Room for a tracepoint's record in a long record, bytes; longer ones are cut.
 pub const LONG_TRACE: usize = 512;
 
-/// Tracepoints that one recording can have.
+/// Maximum number of tracepoints per recording.
 pub const TRACEPOINTS: usize = 64;
 
-/// Numbers of functions of the kernel begin here, above those of tracepoints.
+/// First number for functions of the kernel, above those of tracepoints.
 pub const FUNCTIONS_FROM: u32 = TRACEPOINTS as u32;
 
 shared! {
-    /// Something that a tracepoint told of.
+    /// Head of a tracepoint's record.
     pub struct TraceHead {
         /// Kind [`crate::record::kind::TRACE`].
         pub header: RecordHeader,
-        /// Process that the processor was in, initial pid namespace.
+        /// Process that the processor was running, initial pid namespace.
         pub pid: u32,
-        /// Its thread.
+        /// Thread that the processor was running, initial pid namespace.
         pub tid: u32,
-        /// ns, `CLOCK_BOOTTIME`.
+        /// Time; ns, `CLOCK_BOOTTIME`.
         pub time: u64,
-        /// Which tracepoint: its number in the recording.
+        /// Number of the tracepoint in the recording.
         pub tracepoint: u32,
-        /// Bytes of the tracepoint's record that were copied.
+        /// Number of bytes of the tracepoint's record that were copied.
         pub size: u32,
     }
 }
@@ -35,7 +37,7 @@ shared! {
 shared! {
     /// A short record.
     pub struct ShortTrace {
-        /// What is known besides.
+        /// The common part.
         pub head: TraceHead,
         /// The tracepoint's record.
         pub data: [u8; SHORT_TRACE],
@@ -45,7 +47,7 @@ shared! {
 shared! {
     /// A long record.
     pub struct LongTrace {
-        /// What is known besides.
+        /// The common part.
         pub head: TraceHead,
         /// The tracepoint's record.
         pub data: [u8; LONG_TRACE],
@@ -53,26 +55,27 @@ shared! {
 }
 
 shared! {
-    /// Settings of the program.
+    /// Settings of the program for tracepoints.
     #[derive(Default)]
     pub struct TraceConfig {
-        /// Records of one tracepoint in a second; what is beyond is counted and left out. 0: no limit.
+        /// Maximum number of records of one tracepoint per second. Further ones are counted and
+        /// left out. 0: no limit.
         pub per_second: u64,
     }
 }
 
 shared! {
-    /// How many records of a tracepoint there were in this second.
+    /// Number of records of a tracepoint in the current second.
     #[derive(Default)]
     pub struct TraceRate {
         /// When the second began; ns, `CLOCK_BOOTTIME`.
         pub since: u64,
-        /// Records since then.
+        /// Number of records since then.
         pub count: u64,
     }
 }
 
-/// The cookie of a tracepoint: its number, and how many bytes to copy.
+/// The cookie of a tracepoint: its number, and the number of bytes to copy.
 #[must_use]
 pub const fn trace_cookie(number: u32, bytes: u32) -> u64 {
     number as u64 | (bytes as u64) << 32

@@ -1,24 +1,26 @@
-//! What pointers of calls point to: strings that programs give, and results that functions store.
+//! Values that pointer arguments of calls point to: strings that programs pass, and results that
+//! functions store.
 //!
-//! Which of a function's arguments are read, and how, is data: a [`ReadPlan`] per function in the map `READS`, made
-//! from the catalogue. A bit in the probe's [`Cookie`] says whether there is a plan, so that functions without one pay
-//! for a comparison only. Each value is a record of its own, [`Value`], which stands before the record of its call and
-//! bears the same correlation id.
+//! A [`ReadPlan`] per function, in the map `READS`, says which of its arguments are read, and how.
+//! The plans are made from the catalogue. A bit in the probe's [`Cookie`] says whether there is a
+//! plan, so that functions without one pay only for a comparison. Each value is a separate record,
+//! [`Value`], which precedes the record of its call and has the same correlation id.
 
 use crate::{REGISTER_ARGS, STACK_ARGS, cookie::Cookie, record::RecordHeader};
 
-/// Values that are read of one call.
+/// Maximum number of values read per call.
 pub const READS: usize = 6;
 
-/// Where the pointer is: 0 to 5 the argument registers, then the words of stack arguments, then this, the result.
+/// Position of a pointer that is the function's result. Positions 0 to 5 are the argument
+/// registers; the words of stack arguments follow; the result comes last.
 pub const RESULT_WORD: u8 = (REGISTER_ARGS + STACK_ARGS) as u8;
 
-/// Functions with a plan in one recording.
+/// Maximum number of functions with a plan per recording.
 pub const MAX_PLANS: u32 = 8192;
 
 /// How a value is read; [`Read::what`].
 pub mod what {
-    /// Not at all.
+    /// The value is not read.
     pub const NOTHING: u8 = 0;
     /// A string that ends with NUL, when the function is called.
     pub const STRING: u8 = 1;
@@ -28,43 +30,47 @@ pub mod what {
     pub const BYTES: u8 = 3;
     /// [`super::Read::bytes`] bytes, when the function returns.
     pub const BYTES_AT_RETURN: u8 = 4;
-    /// The word is a handle of ROCr's memory pool or region: [`super::Read::bytes`] bytes of the agent that it belongs
-    /// to, from the first of [`crate::gpu::AGENT_WORDS`] on, when the function is called.
+    /// The agent of ROCr's memory pool or region whose handle is the word: [`super::Read::bytes`]
+    /// bytes of the agent, from the first of [`crate::gpu::AGENT_WORDS`] on, when the function is
+    /// called.
     pub const AGENT: u8 = 5;
-    /// Annotations ([`super::annotation`]), when the function is called: the word points to the first of as many as the argument
-    /// register with the number [`super::Read::bytes`] says.
+    /// Annotations ([`super::annotation`]), when the function is called. The word points to the
+    /// first one; [`super::Read::bytes`] is the number of the argument register with their count.
     pub const ANNOTATIONS: u8 = 6;
-    /// Pointers that the function stores one behind the other, when it returns: as many as the argument register with the
-    /// number [`super::Read::bytes`] says, the first [`super::MOST_POINTERS`] of them.
+    /// Consecutive pointers that the function stores, when it returns. [`super::Read::bytes`] is
+    /// the number of the argument register with their count; at most [`super::MOST_POINTERS`] are
+    /// read.
     pub const POINTERS_AT_RETURN: u8 = 7;
 }
 
-/// See [`what::POINTERS_AT_RETURN`].
+/// Maximum number of pointers of [`what::POINTERS_AT_RETURN`].
 pub const MOST_POINTERS: usize = MOST_BYTES / 8;
 
-/// What programs annotate regions with (`rocprofsys_annotation_t` of `rocprofiler-systems/categories.h`): name, type and value,
-/// of eight bytes each. The value is a pointer to a number, or itself a string or any other pointer.
+/// Annotations of regions (`rocprofsys_annotation_t` of `rocprofiler-systems/categories.h`): name,
+/// type and value, of eight bytes each. The value is a pointer to a number, or itself a string or
+/// any other pointer.
 pub mod annotation {
-    /// Bytes of one in the program's memory.
+    /// Size of an annotation in the program's memory, bytes.
     pub const SIZE: u64 = 24;
-    /// How many of a call are read.
+    /// Maximum number of annotations that are read per call.
     pub const MOST: u64 = 16;
-    /// In a record, after a [`super::Value`]: its type, then the number or pointer, in eight bytes each, then its name up to
-    /// a NUL (or its address, if it is [`super::value_flags::NAME_UNREADABLE`]), then [`super::Unread::stack`], if anything
-    /// could not be read, then from here on its text, if it is one.
+    /// Offset of an annotation's text in a record, after the [`super::Value`]. A record contains,
+    /// in this order: the type and the number or pointer, in eight bytes each; the name up to a NUL
+    /// (or its address, if it is [`super::value_flags::NAME_UNREADABLE`]);
+    /// [`super::Unread::stack`], if anything could not be read; and the text, if the value is one.
     pub const TEXT: usize = STACK + 8;
-    /// See [`TEXT`].
+    /// Offset of the name; see [`TEXT`].
     pub const NAME: usize = 16;
-    /// See [`TEXT`].
+    /// Offset of [`super::Unread::stack`]; see [`TEXT`].
     pub const STACK: usize = NAME + NAME_BYTES;
-    /// Bytes that are read of the name, with its NUL.
+    /// Maximum number of bytes of the name that are read, with its NUL.
     pub const NAME_BYTES: usize = 64;
 
-    /// Its type: `ROCPROFSYS_ANNOTATION_TYPE`.
+    /// Types of annotations: `ROCPROFSYS_ANNOTATION_TYPE`.
     pub mod kind {
         /// A string.
         pub const STRING: u64 = 1;
-        /// `size_t`, and so on.
+        /// `size_t`.
         pub const SIZE: u64 = 2;
         /// `int64_t`.
         pub const INT64: u64 = 3;
@@ -86,7 +92,8 @@ pub mod annotation {
         pub const UINT16: u64 = 11;
     }
 
-    /// Bytes of a number that the value of such an annotation points to; 0 if it does not point to a number.
+    /// Size, in bytes, of the number that the value of an annotation of this type points to; 0 if
+    /// it does not point to a number.
     #[must_use]
     #[inline(always)]
     pub const fn number_bytes(kind: u64) -> u32 {
@@ -103,17 +110,19 @@ shared! {
     /// One value to be read.
     #[derive(Default)]
     pub struct Read {
-        /// Which word holds the pointer, see [`RESULT_WORD`].
+        /// Position of the pointer, see [`RESULT_WORD`].
         pub word: u8,
         /// One of [`what`].
         pub what: u8,
-        /// Bytes, at most [`MOST_BYTES`]; of strings 0; see [`what::ANNOTATIONS`] and [`what::POINTERS_AT_RETURN`].
+        /// Number of bytes, at most [`MOST_BYTES`]; 0 for strings; see also [`what::ANNOTATIONS`]
+        /// and [`what::POINTERS_AT_RETURN`].
         pub bytes: u16,
     }
 }
 
 shared! {
-    /// What is read of the calls of a function; a value of the map `READS`, by the function's number.
+    /// The values to read at calls of a function; a value of the map `READS`, whose key is the
+    /// function's id.
     #[derive(Default)]
     pub struct ReadPlan {
         /// The values; unused ones are [`what::NOTHING`].
@@ -123,34 +132,35 @@ shared! {
 
 /// Bits of [`Value::flags`].
 pub mod value_flags {
-    /// Read when the function returned, else when it was called.
+    /// Read when the function returned; otherwise when it was called.
     pub const AT_RETURN: u8 = 1 << 0;
     /// A string, without its NUL.
     pub const STRING: u8 = 1 << 1;
-    /// The string goes on.
+    /// The string was cut off.
     pub const CUT: u8 = 1 << 2;
-    /// There is no readable memory at the address: an [`super::Unread`] stands in place of the value.
+    /// There is no readable memory at the address: an [`super::Unread`] replaces the value.
     pub const UNREADABLE: u8 = 1 << 3;
-    /// An annotation: see [`super::annotation::TEXT`]. Without any bytes it stands for those beyond
-    /// [`super::annotation::MOST`].
+    /// An annotation: see [`super::annotation::TEXT`]. A record without any bytes stands for the
+    /// annotations beyond [`super::annotation::MOST`].
     pub const ANNOTATION: u8 = 1 << 4;
-    /// There is no readable memory where the name of an annotation should be.
+    /// The memory with the annotation's name could not be read.
     pub const NAME_UNREADABLE: u8 = 1 << 5;
 }
 
 shared! {
-    /// What a pointer points to; kind [`crate::record::kind::VALUE`]. `length` bytes follow, and then up to seven that
-    /// mean nothing. In a ring the record has one of three sizes, [`SHORT_SIZE`], [`MEDIUM_SIZE`] and [`LONG_SIZE`].
+    /// A value that a pointer points to; kind [`crate::record::kind::VALUE`]. `length` bytes
+    /// follow, and then up to seven bytes of padding. In a ring the record has one of three sizes,
+    /// [`SHORT_SIZE`], [`MEDIUM_SIZE`] and [`LONG_SIZE`].
     pub struct Value {
         /// Domain `ArgumentData`.
         pub header: RecordHeader,
         /// Correlation id of the call.
         pub correlation: u64,
-        /// Process, initial pid namespace.
+        /// Process id, initial pid namespace.
         pub pid: u32,
-        /// Bytes that were read.
+        /// Number of bytes that were read.
         pub length: u16,
-        /// See [`Read::word`].
+        /// Position of the pointer, see [`Read::word`].
         pub word: u8,
         /// Bits of [`value_flags`].
         pub flags: u8,
@@ -158,34 +168,36 @@ shared! {
 }
 
 shared! {
-    /// What there is of a value that could not be read.
+    /// Stands for a value that could not be read.
     ///
-    /// Programs in the kernel can only read memory that is there. A constant in a page of a program's file that nothing has
-    /// touched is not, and can be read from outside a moment later, as long as the process executes the same program.
+    /// eBPF programs can read only resident memory. A constant in a page of a program's file that
+    /// has not been touched is not resident. It can be read from outside a moment later, as long as
+    /// the process executes the same program.
     pub struct Unread {
-        /// Where it is.
+        /// Address of the value.
         pub address: u64,
-        /// Where the stack of the process's main thread began (`mm_struct::start_stack`, field 28 of `/proc/PID/stat`), which
-        /// is another place in each program that a process executes; 0 if that is not known.
+        /// Address where the stack of the process's main thread began (`mm_struct::start_stack`,
+        /// field 28 of `/proc/PID/stat`). It differs between the programs that a process executes
+        /// one after the other. 0 if unknown.
         pub stack: u64,
     }
 }
 
-/// Bytes that can be read of what is no string: a number of ones in binary, so that programs can bound it in one step
-/// that the verifier of every kernel understands.
+/// Maximum number of bytes read of a value that is not a string. All binary digits are ones, so
+/// that programs can apply the limit in one step that the verifier of every kernel understands.
 pub const MOST_BYTES: usize = 255;
-/// As many of these, also ones in binary, go into a short record.
+/// Maximum number of these bytes in a short record; all binary digits are ones, too.
 pub const SHORT_MOST: usize = 31;
-/// Bytes that follow a [`Value`] in a short record.
+/// Number of bytes after a [`Value`] in a short record.
 pub const SHORT_BYTES: usize = 40;
-/// Bytes that follow a [`Value`] in a medium record.
+/// Number of bytes after a [`Value`] in a medium record.
 pub const MEDIUM_BYTES: usize = 256;
-/// Bytes that follow a [`Value`] in a long record. A string of as many or more is cut.
+/// Number of bytes after a [`Value`] in a long record. A string of this length or more is cut.
 pub const LONG_BYTES: usize = 1000;
 
-/// Bytes of an [`Unread`].
+/// Size of an [`Unread`], bytes.
 pub const UNREAD_SIZE: usize = size_of::<Unread>();
-/// `size` of a [`Value`] without what follows.
+/// Size of a [`Value`] without the bytes that follow.
 pub const VALUE_SIZE: usize = size_of::<Value>();
 /// Size of a short record in a ring.
 pub const SHORT_SIZE: usize = VALUE_SIZE + SHORT_BYTES;
@@ -194,12 +206,12 @@ pub const MEDIUM_SIZE: usize = VALUE_SIZE + MEDIUM_BYTES;
 /// Size of a long record in a ring.
 pub const LONG_SIZE: usize = VALUE_SIZE + LONG_BYTES;
 
-/// A cookie's place for values: whether the function has a plan, and for when.
+/// The part of a cookie for values: whether the function has a plan, and when its values are read.
 impl Cookie {
     const AT_ENTRY: u64 = 1 << 44;
     const AT_RETURN: u64 = 1 << 45;
 
-    /// Says when values of `plan` are to be read.
+    /// Adds when the values of `plan` are to be read.
     #[must_use]
     pub fn with_plan(self, plan: &ReadPlan) -> Self {
         let bits = plan.reads.iter().map(|read| match read.what {

@@ -1,10 +1,10 @@
-//! eBPF programs that only `cargo xtask bench` loads: what gputrace's own programs are compared with.
+//! eBPF programs that only `cargo xtask bench` loads, as references for gputrace's own programs.
 //!
-//! * `empty_enter`, `empty_leave`: the floor. What a probed call costs with these is the kernel's and the
-//!   CPU's share; no tracer can be cheaper.
-//! * `produce`: a flood of records, made by the very code that writes gputrace's records ([`ring`],
-//!   [`maps`] are the source files of `ebpf/probes`), without the cost of breakpoints. It runs by
-//!   `BPF_PROG_TEST_RUN` and writes into the maps of the loaded call programs.
+//! * `empty_enter`, `empty_leave`: the lower limit. A probed call with these programs costs only
+//!   the kernel's and the CPU's share; no tracer can be cheaper.
+//! * `produce`: a flood of records, made by the same code that writes gputrace's records ([`ring`],
+//!   [`maps`] are source files of `ebpf/probes`), without the cost of breakpoints. It runs by
+//!   `BPF_PROG_TEST_RUN` and writes into the maps of the loaded call-tracing programs.
 
 #![no_std]
 #![no_main]
@@ -42,7 +42,8 @@ use crate::{
     ring::{Outcome, finish, wake_flag},
 };
 
-/// Records per run of `produce`. `tests/bench` counts in records, not runs, so it need not know.
+/// Number of records per run of `produce`. `tests/bench` counts records, not runs, so it need not
+/// know.
 const BATCH: u32 = 64;
 
 #[uprobe]
@@ -55,9 +56,9 @@ fn empty_leave(_ctx: RetProbeContext) -> u32 {
     0
 }
 
-/// Writes [`BATCH`] records, each counted as seen and, if its ring is full, as dropped, as a traced call
-/// would be. A network program, because the kernel's test run repeats those many times in one system
-/// call; there is no packet.
+/// Writes [`BATCH`] records. Like a traced call, each is counted as seen and, if its ring is full,
+/// as dropped. It is a network program, because the kernel's test run can repeat those many times
+/// in one system call; there is no packet.
 #[classifier]
 fn produce(_ctx: TcContext) -> i32 {
     let id = 1 << 32 | 1;

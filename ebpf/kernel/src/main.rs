@@ -1,14 +1,14 @@
-//! eBPF programs on kernel-side events; loaded with aya.
+//! eBPF programs on kernel events of processes and threads; loaded with aya.
 //!
-//! | module | programs | what for |
+//! | module | programs | purpose |
 //! |---|---|---|
 //! | [`tasks`] | `task_newtask`, `sched_process_exec`, `sched_process_exit`, `task_rename` | names and lifetimes of processes and threads |
 //!
-//! They see every process of the node; the collector keeps what belongs to traced ones. Field offsets
-//! come from the running kernel's `format` files.
+//! They run for every process of the node, and write only events of known processes; the collector
+//! keeps those of traced ones.
 //!
-//! With `gputrace --debug-ebpf` the programs also log through aya-log. Without it the level that the
-//! loader sets disables the log calls, and the verifier removes them as dead code.
+//! With `gputrace --debug-ebpf` the programs also log through aya-log. Without it, the level that
+//! the loader sets disables the log calls, and the verifier removes them as dead code.
 
 #![no_std]
 #![no_main]

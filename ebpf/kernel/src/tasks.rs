@@ -1,10 +1,11 @@
 //! Processes and threads: created, executed, renamed, ended.
 //!
-//! Raw tracepoints, because the kernel leaves out programs of ordinary ones while a thread that works on a map by bpf(2)
-//! waits for the processor, and says so nowhere.
+//! The programs are on raw tracepoints. On ordinary ones, the kernel skips programs while a thread
+//! that works on a map by bpf(2) is preempted, and does not report it.
 //!
-//! They run at every fork, exec, exit and renaming on the node, so what is of no interest must end at once: only events
-//! of the processes in [`KNOWN`] are written. User space puts them there; their children follow by themselves.
+//! They run at every fork, exec, exit and renaming on the node, so irrelevant events must end at
+//! once: only events of the processes in [`KNOWN`] are written. User space adds processes; the
+//! programs add their children.
 
 use aya_ebpf::{
     EbpfContext as _, Global,
@@ -24,14 +25,15 @@ use gputrace_abi::{
     record::{RecordHeader, TASK_SIZE, Task, kind, task_op},
 };
 
-/// What the programs must know of this kernel.
+/// Facts about this kernel that the programs need.
 #[unsafe(no_mangle)]
 static KERNEL_CONFIG: Global<KernelConfig> = Global::new(KernelConfig {
     task_pid: 0,
     follow_forks: 0,
 });
 
-/// Processes whose events are written: key tgid. A value that is not 0 says that the processes it creates are known, too.
+/// Processes whose events are written, by tgid. A non-zero value means that the processes it
+/// creates become known, too.
 #[btf_map]
 static KNOWN: HashMap<u32, u32, { KNOWN_PROCESSES as usize }> = HashMap::new();
 
@@ -39,7 +41,7 @@ static KNOWN: HashMap<u32, u32, { KNOWN_PROCESSES as usize }> = HashMap::new();
 #[btf_map]
 static TASK_RING: RingBuf<Task, { 1 << 20 }, 0> = RingBuf::new();
 
-/// Tracepoint programs run with preemption off, so per-CPU counters need no atomic addition.
+/// Raw tracepoint programs run with preemption off, so per-CPU counters need no atomic addition.
 #[btf_map]
 static TASK_COUNTERS: PerCpuArray<TaskCounters, 1> = PerCpuArray::new();
 
@@ -48,7 +50,7 @@ static TASK_COUNTERS: PerCpuArray<TaskCounters, 1> = PerCpuArray::new();
 pub(crate) fn task_newtask(ctx: RawTracePointContext) -> Option<()> {
     let follow = known(ctx.tgid())?;
     let (tid, flags) = (task_id(ctx.arg(0))?, ctx.arg::<u64>(1));
-    // A task is born with its creator's name.
+    // A new task has its creator's name.
     let comm = ctx.command().ok()?;
     let creator = ctx.tgid();
     debug!(
@@ -95,34 +97,36 @@ pub(crate) fn sched_process_exit(ctx: RawTracePointContext) -> Option<()> {
     known(ctx.tgid())?;
     debug!(&ctx, "task {} of process {}: ended", ctx.pid(), ctx.tgid());
     if ctx.pid() == ctx.tgid() {
-        // Its id can be given to another process.
+        // Its id can be reused for another process.
         let _ = KNOWN.remove(ctx.tgid());
     }
     write(task_op::EXIT, ctx.tgid(), ctx.pid(), 0, ctx.command().ok()?)
 }
 
-/// A task got a new name; another task may have given it.
+/// A task got a new name, possibly from another task.
 #[raw_tracepoint(tracepoint = "task_rename")]
 pub(crate) fn task_rename(ctx: RawTracePointContext) -> Option<()> {
     known(ctx.tgid())?;
     let tid = task_id(ctx.arg(0))?;
     let mut comm = [0; 16];
-    // SAFETY: the helper behind it checks the address.
+    // SAFETY: the helper used for the read checks the address.
     unsafe { bpf_probe_read_kernel_str_bytes(ctx.arg(1), &mut comm) }.ok()?;
-    // The renamed task's process would cost another read. When a task renames itself (prctl,
-    // pthread_setname_np on itself) the current process is its process; when a thread renames a sibling
-    // it is so too. Nobody can rename a task of another process.
+    // Reading the renamed task's process would cost another read, and is not needed: the current
+    // process is the renamed task's process, whether a task renames itself (prctl,
+    // pthread_setname_np on itself) or a thread renames a sibling. Nobody can rename a task of
+    // another process.
     write(task_op::RENAME, ctx.tgid(), tid, 0, comm)
 }
 
-/// The value in [`KNOWN`] of a process; `None` if its events are of no interest.
+/// The value of a process in [`KNOWN`]; `None` if its events are of no interest.
 #[inline(always)]
 fn known(tgid: u32) -> Option<u32> {
-    // SAFETY: the pointer is that of a live map element; a racing removal can at worst make the value stale.
+    // SAFETY: the pointer is that of a live map element; a racing removal can at worst make the
+    // value stale.
     KNOWN.get_ptr(tgid).map(|value| unsafe { *value })
 }
 
-/// Counts an event that cannot be told of.
+/// Counts an event that cannot be reported.
 #[inline(always)]
 fn lost() {
     if let Some(counters) = TASK_COUNTERS.get_ptr_mut(0) {
@@ -134,10 +138,10 @@ fn lost() {
     }
 }
 
-/// The id of a task of the kernel's.
+/// Id of a kernel task.
 #[inline(always)]
 fn task_id(task: *const u8) -> Option<u32> {
-    // SAFETY: the helper behind it checks the address.
+    // SAFETY: the helper used for the read checks the address.
     unsafe {
         bpf_probe_read_kernel(
             task.wrapping_add(KERNEL_CONFIG.load().task_pid as usize)

@@ -1,9 +1,10 @@
-//! Which agent a queue belongs to and what an `hsa_agent_t` stands for, found at first sight: the process
-//! may end before anybody else could look.
+//! Finds the agent of a queue, and what an `hsa_agent_t` stands for, when they are first seen: the
+//! process may end before anybody else could look.
 //!
-//! Handles of agents are addresses of ROCr's objects. Each object bears a mark: the word behind its first is
-//! that word's own address, exclusive-or a number of its class (`rocr::core::Checked`). A queue's descriptor is
-//! followed by a pointer to the queue's object, which has a pointer to its agent in it.
+//! Handles of agents are addresses of ROCr's objects. Each object bears a mark: its second word is
+//! that word's own address, exclusive-or a number of its class (`rocr::core::Checked`). A queue's
+//! descriptor is followed by a pointer to the queue's object, which contains a pointer to its
+//! agent.
 
 use aya_ebpf::{
     bindings::BPF_NOEXIST,
@@ -22,22 +23,24 @@ use crate::{
 /// Marks of `core::Agent` and `core::Queue`.
 const AGENT_MARK: u64 = 0xf6bc_25eb_17e6_f917;
 const QUEUE_MARK: u64 = 0xfa39_06a6_79f9_db49;
-/// Mark of `core::MemoryRegion`, which handles of pools and regions point to, and where it has its agent.
+/// Mark of `core::MemoryRegion`, which handles of pools and regions point to, and the offset of its
+/// agent.
 const REGION_MARK: u64 = 0x9c96_1f19_ee17_5bb3;
 const REGION_OWNER: u64 = 24;
 
-/// Where the pointer to the queue's object is: behind an `amd_queue_t` of 256 bytes, or of 2304 (ROCm 6.3).
+/// Offset of the pointer to the queue's object: it follows an `amd_queue_t` of 256 bytes, or of
+/// 2304 (ROCm 6.3).
 const QUEUE_OBJECT: [u64; 2] = [256, 2304];
 
-/// Words of the queue's object that are looked at. Its agent is the 17th or 18th in ROCm 5.2 to 6.4, the first
-/// of all; CPU agents come hundreds of words later.
+/// Number of words of the queue's object that are examined. Its agent is the 17th or 18th word in
+/// ROCm 5.2 to 6.4, before any other agent; CPU agents come hundreds of words later.
 const QUEUE_WORDS: u64 = 64;
 
-/// Somebody's queue or agent.
+/// A queue or agent of a process that was seen.
 pub(crate) struct Seen {
     pub(crate) pid: u32,
     pub(crate) time: u64,
-    /// 0 for an agent alone.
+    /// Address of the queue; 0 for an agent alone.
     pub(crate) queue: u64,
     pub(crate) queue_id: u64,
     pub(crate) ring_packets: u32,
@@ -54,7 +57,7 @@ fn is_marked(object: u64, mark: u64) -> bool {
     object != 0 && word(object + 8) == (object + 8) ^ mark
 }
 
-/// Where an agent that a memory pool or region belongs to says what it is; 0 if it is not found.
+/// Address of the words that describe the agent of a memory pool or region; 0 if it is not found.
 #[inline(always)]
 pub(crate) fn of_memory(handle: u64) -> u64 {
     if !is_marked(handle, REGION_MARK) {
@@ -90,7 +93,7 @@ pub(crate) fn queue(seen: &Seen) -> u64 {
     describe(seen, agent)
 }
 
-/// Describes an agent that takes part in a copy, if that has not been done.
+/// Describes an agent that takes part in a copy, unless that has been done.
 #[inline(never)]
 pub(crate) fn agent(pid: u32, time: u64, handle: u64) -> u64 {
     let key = Object {
@@ -130,7 +133,7 @@ fn describe(seen: &Seen, agent: u64) -> u64 {
         (&raw mut (*record).pid).write(seen.pid);
         (&raw mut (*record).ring_packets).write(seen.ring_packets);
         (&raw mut (*record).time).write(seen.time);
-        // Volatile, which keeps zeroes from becoming a call of a loop over bytes.
+        // Volatile, which keeps the compiler from turning zeroes into a call of a loop over bytes.
         (&raw mut (*record).queue).write_volatile(seen.queue);
         (&raw mut (*record).queue_id).write_volatile(seen.queue_id);
         (&raw mut (*record).agent).write(agent);

@@ -1,17 +1,18 @@
-//! Functions that are called too often: a guard for the rings, the disk and the reader.
+//! Limits the rate of functions that are called too often, to protect the rings, the disk and the
+//! reader.
 //!
-//! The functions of an API are called at a program's own pace and are never limited. Those that a user chose by a
-//! regular expression can be called millions of times a second.
+//! The functions of an API are called at a program's own pace and are never limited. Functions that
+//! a user chose by a regular expression can be called millions of times per second.
 
 use aya_ebpf::helpers::generated::bpf_ktime_get_boot_ns;
 use gputrace_abi::{config::ProbeConfig, counters::RATE_WINDOW_SHIFT};
 
 use crate::maps::{CALL_RATES, config, fetch_add};
 
-/// Whether one more call of `function` is to be recorded. Counts it if not.
+/// Whether to record one more call of `function`. Counts the call if not.
 ///
-/// Programs on other CPUs may begin a window at the same time; then a few calls more or less are admitted, but each is
-/// either recorded or counted.
+/// Programs on other CPUs may begin a window at the same time; then a few calls more or less are
+/// admitted, but each is either recorded or counted.
 #[inline(always)]
 pub(crate) fn admits(function: u32) -> bool {
     let ProbeConfig {
@@ -22,7 +23,8 @@ pub(crate) fn admits(function: u32) -> bool {
     };
     // SAFETY: a helper without arguments.
     let window = unsafe { bpf_ktime_get_boot_ns() } >> RATE_WINDOW_SHIFT;
-    // SAFETY: a live, 8-byte aligned map element; the counters are changed atomically, or set when a window begins.
+    // SAFETY: a live, 8-byte aligned map element; the counters are changed atomically, or set when
+    // a window begins.
     unsafe {
         if (&raw const (*rate).window).read_volatile() != window {
             (&raw mut (*rate).window).write_volatile(window);

@@ -31,7 +31,7 @@ use crate::{
     values,
 };
 
-/// At a function's entry (or just behind its `endbr64`): opens a frame.
+/// At a function's entry (or directly after its `endbr64`): opens a frame.
 #[uprobe]
 pub(crate) fn call_enter(ctx: ProbeContext) -> Option<()> {
     let now = state_in_uprobe(&ctx);
@@ -49,12 +49,13 @@ pub(crate) fn call_enter(ctx: ProbeContext) -> Option<()> {
         }
     };
 
-    // SAFETY: the context of this program; a helper that only reads it.
+    // SAFETY: this program's own context, which the helper only reads.
     let cookie = Cookie(unsafe { bpf_get_attach_cookie(ctx.as_ptr()) });
     // SAFETY: the registers that the kernel passes to this program.
     let stack_pointer = unsafe { (*ctx.regs).rsp };
     if let Some(frames) = frames.as_mut() {
-        // Also of a call that is passed over: its return must not be taken for that of a dead frame.
+        // Done even for a call that is skipped: its return must not be taken for that of a dead
+        // frame.
         frames.drop_abandoned(stack_pointer, cookie);
     }
     if is_paused {
@@ -113,12 +114,13 @@ pub(crate) fn call_enter(ctx: ProbeContext) -> Option<()> {
         // SAFETY: a frame of this thread.
         unsafe { values::at_entry(frame, bpf_get_current_pid_tgid()) };
     }
-    // Last, so that the work above is not part of the call's duration.
+    // Read last, so that the work above is not part of the call's duration.
     // SAFETY: a helper without arguments.
     let begin = unsafe { bpf_ktime_get_boot_ns() };
     // SAFETY: a frame of this thread.
     unsafe { (&raw mut (*frame).begin).write(begin) };
-    // Read and asked for again: what is kept over the calls above takes stack, of which `observe` leaves little.
+    // Read and checked again: values kept across the calls above take stack, of which `observe`
+    // leaves little.
     // SAFETY: a frame of this thread.
     let cookie = unsafe { (&raw const (*frame).cookie).read_volatile() };
     if Cookie(cookie).role() != role::NONE {
@@ -133,7 +135,7 @@ pub(crate) fn call_enter(ctx: ProbeContext) -> Option<()> {
     Some(())
 }
 
-/// At the entry of a function that tells of the GPU's work but is not traced as a call.
+/// At the entry of a function that reports the GPU's work but is not traced as a call.
 #[uprobe]
 pub(crate) fn gpu_enter(ctx: ProbeContext) -> Option<()> {
     if over(&ctx) {
@@ -146,7 +148,7 @@ pub(crate) fn gpu_enter(ctx: ProbeContext) -> Option<()> {
     if frames.is_none() {
         target((id >> 32) as u32)?;
     }
-    // SAFETY: the context of this program; a helper that only reads it.
+    // SAFETY: this program's own context, which the helper only reads.
     let cookie = unsafe { bpf_get_attach_cookie(ctx.as_ptr()) };
     observe(
         ctx.regs,
@@ -158,8 +160,8 @@ pub(crate) fn gpu_enter(ctx: ProbeContext) -> Option<()> {
     Some(())
 }
 
-/// Copies the function's stack arguments into the frame; they lie above the return address. Returns
-/// the frame's flags.
+/// Copies the function's stack arguments, which are above the return address, into the frame.
+/// Returns the frame's flags.
 ///
 /// # Safety
 ///
@@ -172,11 +174,12 @@ unsafe fn read_stack_args(
     counters: Counters,
 ) -> u32 {
     // SAFETY: the caller's promise; the helper checks the user address, and the size is that of the
-    // words asked for, at most the array's.
+    // requested words, at most the array's.
     let failed = unsafe {
         let words = &raw mut (*frame).stack;
         for index in 0..STACK_ARGS {
-            // Volatile, which keeps these moves from becoming a call of a loop over bytes.
+            // Volatile, which keeps the compiler from turning these moves into a call of a loop
+            // over bytes.
             words.cast::<u64>().add(index).write_volatile(0);
         }
         let count = u32::from(cookie.stack_args()) & (2 * STACK_ARGS as u32 - 1);
@@ -198,26 +201,26 @@ unsafe fn read_stack_args(
 /// At a function's return: closes its frame and writes the record.
 #[uretprobe]
 pub(crate) fn call_leave(ctx: RetProbeContext) -> Option<()> {
-    // First, so that the work below is not part of the call's duration.
+    // Read first, so that the work below is not part of the call's duration.
     // SAFETY: a helper without arguments.
     let end = unsafe { bpf_ktime_get_boot_ns() };
-    // SAFETY: the context of this program; a helper that only reads it.
+    // SAFETY: this program's own context, which the helper only reads.
     let cookie = Cookie(unsafe { bpf_get_attach_cookie(ctx.as_ptr()) });
-    // The return has taken the return address from the stack.
+    // The return has popped the return address from the stack.
     // SAFETY: the registers that the kernel passes to this program.
     let (stack_pointer, result) = unsafe { ((*ctx.regs).rsp - 8, (*ctx.regs).rax) };
     leave(&ctx, cookie, stack_pointer, result, end)
 }
 
-/// At an instruction by which a function is left, whose end is not seen by a probe on its return: closes its frame and
-/// writes the record. The stack pointer is that of the function's entry; where it is another, the instruction does
-/// not leave this call.
+/// At an instruction that leaves a function whose end is not seen by a probe on its return: closes
+/// the frame and writes the record. The stack pointer equals that of the function's entry;
+/// otherwise, the instruction does not leave this call.
 #[uprobe]
 pub(crate) fn call_exit(ctx: ProbeContext) -> Option<()> {
-    // First, so that the work below is not part of the call's duration.
+    // Read first, so that the work below is not part of the call's duration.
     // SAFETY: a helper without arguments.
     let end = unsafe { bpf_ktime_get_boot_ns() };
-    // SAFETY: the context of this program; a helper that only reads it.
+    // SAFETY: this program's own context, which the helper only reads.
     let cookie = Cookie(unsafe { bpf_get_attach_cookie(ctx.as_ptr()) });
     // SAFETY: the registers that the kernel passes to this program.
     let (stack_pointer, result) = unsafe { ((*ctx.regs).rsp, (*ctx.regs).rax) };
@@ -259,15 +262,16 @@ fn leave(
         if !here && !deeper(frame_pointer, stack_pointer) {
             break;
         }
-        // The returning function lies outside this frame, so its own return was passed over.
+        // The returning function is outside this frame, so the return of this frame's call was not
+        // seen.
         // SAFETY: a frame of this thread.
         unsafe { count_lost(frame) };
         frames.depth -= 1;
     }
     frames.store_depth();
     if found {
-        // Behind the loop, and the depth read again: so the verifier follows this once, not for each depth that the loop
-        // can end with.
+        // After the loop, with the depth read again, so that the verifier follows this code once
+        // and not for each depth with which the loop can end.
         frames.reload();
         let frame = frames.frame(frames.depth)?;
         let outcome = Outcome {
@@ -287,7 +291,7 @@ fn leave(
         return Some(());
     }
     if paused() {
-        // Most likely of a call that was passed over.
+        // Most likely the return of a call that was skipped.
         return None;
     }
     // SAFETY: a helper without arguments.

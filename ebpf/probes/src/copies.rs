@@ -1,4 +1,4 @@
-//! Copies that are asked for.
+//! Copies that a program requests.
 
 use core::ffi::c_void;
 
@@ -20,7 +20,8 @@ use crate::{
     signals,
 };
 
-/// A copy is asked for. Not inlined, so that what it needs is on the stack only while it runs.
+/// Handles the request of a copy. Not inlined, so that its variables are on the stack only while it
+/// runs.
 #[inline(never)]
 pub(crate) fn copy(hit: &Hit) -> u64 {
     submitted(hit, || Request::of_call(hit, hit.cookie.role())).map_or(0, |()| 1)
@@ -33,7 +34,7 @@ struct Batch<'a> {
     count: u32,
 }
 
-/// Several copies are asked for at once.
+/// Handles the request of several copies at once.
 #[inline(never)]
 pub(crate) fn batch(hit: &Hit) -> u64 {
     let [operations, count, ..] = hit.args();
@@ -42,8 +43,8 @@ pub(crate) fn batch(hit: &Hit) -> u64 {
         operations,
         count: count as u32,
     };
-    // SAFETY: the map is an array, `operation` has the signature that the helper asks for, and what is handed to it
-    // lives through the call.
+    // SAFETY: the map is an array, `operation` has the signature that the helper requires, and
+    // `batch` lives through the call.
     unsafe {
         bpf_for_each_map_elem(
             core::ptr::from_ref(&STEPS).cast_mut().cast(),
@@ -65,14 +66,14 @@ pub(crate) fn batch(hit: &Hit) -> u64 {
     0
 }
 
-/// Records the operation of the number of this step. Not 0 if there is none.
+/// Records the operation with this step's number. Returns non-zero if there is none.
 extern "C" fn operation(
     _map: *mut c_void,
     step: *const u32,
     _value: *mut u8,
     batch: *const Batch,
 ) -> i64 {
-    // SAFETY: the helper hands over a live key and what was given to it.
+    // SAFETY: the helper passes a live key and the pointer that was given to it.
     let (step, batch) = unsafe { (*step, &*batch) };
     if step >= batch.count {
         return 1;
@@ -82,8 +83,8 @@ extern "C" fn operation(
     0
 }
 
-/// Records what `read` finds. A function in place of what it finds: what would be handed over for a failure is
-/// uninitialised, which the verifier does not take.
+/// Records the request that `read` finds. It takes a function instead of a value: a failed read
+/// would pass an uninitialised value, which the verifier rejects.
 #[inline(always)]
 fn submitted(hit: &Hit, read: impl FnOnce() -> Option<Request>) -> Option<()> {
     let domain = Domain::MemoryCopy.id();
@@ -134,7 +135,7 @@ fn submitted(hit: &Hit, read: impl FnOnce() -> Option<Request>) -> Option<()> {
     Some(())
 }
 
-/// What the arguments of a copy say.
+/// The arguments of a copy.
 struct Request {
     destination: u64,
     source: u64,
@@ -188,9 +189,9 @@ impl Request {
         })
     }
 
-    /// `hsa_amd_memory_copy_op_t`: version, kind, entries and traffic class in the first word, then the signal, source
-    /// and its agent, the destination's agent and the destination, and the size. Operations of other kinds have lists in
-    /// their places.
+    /// Reads an `hsa_amd_memory_copy_op_t`: version, kind, entries and traffic class in the first
+    /// word, then the signal, source and its agent, the destination's agent and the destination,
+    /// and the size. Operations of other kinds have lists in these places.
     #[inline(always)]
     fn of_operation(address: u64) -> Option<Self> {
         // SAFETY: the helper checks the address.

@@ -9,11 +9,11 @@ use gputrace_abi::{
 
 use crate::maps::{Counters, EMPTY_THREAD, THREADS, thread_gone, thread_held, threads_are_many};
 
-/// A thread's stack of open calls, and how many of its frames are in use.
+/// A thread's stack of open calls, and the number of frames in use.
 #[derive(Clone, Copy)]
 pub(crate) struct Frames {
     thread: *mut Thread,
-    /// 0 to [`MAX_DEPTH`].
+    /// Number of frames in use, 0 to [`MAX_DEPTH`].
     pub(crate) depth: u32,
 }
 
@@ -33,8 +33,9 @@ impl Frames {
         Self::find(id)
     }
 
-    /// Forgets the thread `id` if it has no open call and there are many threads: it will enter again. Only the thread
-    /// itself may say so, because nobody else knows that none of its programs is running.
+    /// Removes the thread `id` if it has no open call and there are many threads; it is added again
+    /// at its next call. Only the thread itself may do this, because nobody else knows that none of
+    /// its programs is running.
     #[inline(always)]
     pub(crate) fn leave_if_idle(id: u64, depth: u32) {
         if depth == 0 && threads_are_many() {
@@ -42,7 +43,7 @@ impl Frames {
         }
     }
 
-    /// Forgets the thread `id`.
+    /// Removes the thread `id`.
     #[inline(always)]
     pub(crate) fn remove(id: u64) {
         if THREADS.remove(id).is_ok() {
@@ -50,7 +51,8 @@ impl Frames {
         }
     }
 
-    /// The stack in `thread`, a live map element of the thread that this program runs in.
+    /// The stack in `thread`, which must be the live map element of the thread that this program
+    /// runs in.
     #[inline(always)]
     pub(crate) fn new(thread: *mut Thread) -> Self {
         // SAFETY: a live map element, touched only by programs that run in this thread.
@@ -62,14 +64,15 @@ impl Frames {
         }
     }
 
-    /// Reads again how many frames are in use, as stored: the verifier forgets what it knew of the number.
+    /// Reads the number of frames in use again, so that the verifier forgets what it knew about the
+    /// number.
     #[inline(always)]
     pub(crate) fn reload(&mut self) {
         // SAFETY: a live map element, touched only by programs that run in this thread.
         self.depth = unsafe { (&raw const (*self.thread).depth).read_volatile() };
     }
 
-    /// Where the stack is.
+    /// Pointer to the thread's map element.
     #[inline(always)]
     pub(crate) fn thread(self) -> *mut Thread {
         self.thread
@@ -100,14 +103,14 @@ impl Frames {
         }
     }
 
-    /// Stores how many frames are in use from now on.
+    /// Stores the number of frames in use.
     #[inline(always)]
     pub(crate) fn store_depth(self) {
         // SAFETY: a live map element, touched only by programs that run in this thread.
         unsafe { (*self.thread).depth = self.depth };
     }
 
-    /// Drops frames that an entry at `stack_pointer` proves dead, counting each as a lost return.
+    /// Drops frames that an entry at `stack_pointer` proves dead, and counts each as a lost return.
     #[inline(always)]
     pub(crate) fn drop_abandoned(&mut self, stack_pointer: u64, cookie: Cookie) {
         for _ in 0..MAX_DEPTH {
@@ -123,15 +126,15 @@ impl Frames {
     }
 }
 
-/// The same number, but the compiler cannot know that: it would otherwise walk the frames with a pointer
-/// and drop the comparison with [`MAX_DEPTH`], which is all that the verifier has to go by.
+/// Returns the same number, but hides that from the compiler. Otherwise the compiler would walk the
+/// frames with a pointer and drop the comparison with [`MAX_DEPTH`], on which the verifier relies.
 #[inline(always)]
 fn opaque(number: u64) -> u64 {
     #[cfg(target_arch = "bpf")]
     {
         let mut number = number;
-        // A move to itself, not an empty text: without an instruction, two source lines would be recorded
-        // for one offset, which the kernel refuses.
+        // A move to itself instead of empty assembly: without an instruction, two source lines
+        // would be recorded for one offset, which the kernel refuses.
         // SAFETY: changes nothing.
         unsafe {
             core::arch::asm!("{0} = {0}", inout(reg) number, options(nomem, nostack, preserves_flags))
@@ -156,14 +159,14 @@ pub(crate) unsafe fn count_lost(frame: *const Frame) {
     }
 }
 
-/// Whether `inner` lies deeper on the same stack than `outer` (stacks grow downwards).
+/// Whether `inner` is deeper on the same stack than `outer` (stacks grow downwards).
 #[inline(always)]
 pub(crate) fn deeper(inner: u64, outer: u64) -> bool {
     inner < outer && outer - inner < STACK_SPAN
 }
 
-/// Whether an entry of `cookie`'s function at `stack_pointer` proves that the call of `frame` is over
-/// although its return was not seen.
+/// Whether an entry of `cookie`'s function at `stack_pointer` proves that the call of `frame` is
+/// over although its return was not seen.
 ///
 /// # Safety
 ///
@@ -175,9 +178,9 @@ unsafe fn abandoned(frame: *const Frame, stack_pointer: u64, cookie: Cookie) -> 
     if frame_pointer != stack_pointer {
         return deeper(frame_pointer, stack_pointer);
     }
-    // Two open calls share a stack pointer only if the outer one jumped to the inner one in place of
-    // calling it. Then the return address is no longer the caller's but the kernel's trampoline, which
-    // begins a page of its own; a caller's address does so once in 4096 times.
+    // Two open calls share a stack pointer only if the outer one jumped to the inner one instead of
+    // calling it. Then the return address is not the caller's but the kernel's trampoline, which
+    // begins at a page of its own; a caller's address is page-aligned once in 4096 times.
     if frame_cookie == cookie.0 {
         return true;
     }

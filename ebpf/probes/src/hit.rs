@@ -1,4 +1,4 @@
-//! A hit of a function that says something of the GPU's work: who called it, inside of which calls, with which
+//! A hit of a function that reports the GPU's work: the calling thread, its open calls, and the
 //! arguments.
 
 use aya_ebpf::{bindings::pt_regs, helpers::bpf_probe_read_user};
@@ -14,15 +14,16 @@ pub(crate) fn arguments(regs: &pt_regs) -> [u64; REGISTER_ARGS] {
     [regs.rdi, regs.rsi, regs.rdx, regs.rcx, regs.r8, regs.r9]
 }
 
-/// A hit of a function with a role.
+/// A hit of a function that has a role.
 #[derive(Clone, Copy)]
 pub(crate) struct Hit {
     /// `tgid << 32 | tid`.
     pub(crate) id: u64,
-    /// When, ns `CLOCK_BOOTTIME`.
+    /// Time of the hit, ns `CLOCK_BOOTTIME`.
     pub(crate) time: u64,
     pub(crate) cookie: Cookie,
-    /// The registers at the function's entry. A pointer, since a copy of six arguments would take much of the stack.
+    /// The registers at the function's entry. This is a pointer, because a copy of six arguments
+    /// would take much of the stack.
     regs: *const pt_regs,
     pub(crate) innermost: u64,
     pub(crate) outermost: u64,
@@ -31,7 +32,7 @@ pub(crate) struct Hit {
 }
 
 impl Hit {
-    /// A hit in the thread whose open calls are `frames`, if any are known.
+    /// A hit in the thread whose open calls are `frames`, if they are known.
     #[inline(always)]
     pub(crate) fn new(
         regs: *const pt_regs,
@@ -67,8 +68,8 @@ impl Hit {
         hit
     }
 
-    /// The stream argument of the outermost open call that has one. HIP's inner calls of itself, where a
-    /// release has them, name streams that the program has never seen.
+    /// Finds the stream argument of the outermost open call that has one. HIP's calls of its own
+    /// functions, in releases that make such calls, name streams that the program has never seen.
     #[inline(always)]
     fn find_stream(&mut self, frames: Frames) {
         for depth in 0..MAX_DEPTH as u32 {
@@ -107,14 +108,14 @@ impl Hit {
     /// The argument registers.
     #[inline(always)]
     pub(crate) fn args(&self) -> [u64; REGISTER_ARGS] {
-        // SAFETY: the context of the program.
+        // SAFETY: the registers in the program's context.
         arguments(unsafe { &*self.regs })
     }
 
-    /// A word of this hit's stack arguments, 0 being the first above the return address.
+    /// A word of the stack arguments; word 0 is directly above the return address.
     #[inline(always)]
     pub(crate) fn stack_arg(&self, index: u64) -> Option<u64> {
-        // SAFETY: the context of the program; the helper checks the address.
+        // SAFETY: the registers in the program's context; the helper checks the address.
         unsafe { bpf_probe_read_user(((*self.regs).rsp + 8 + index * 8) as *const u64) }.ok()
     }
 

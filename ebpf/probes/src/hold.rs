@@ -1,15 +1,16 @@
-//! Telling the collector at once, and holding the thread meanwhile.
+//! Reports to the collector at once, and holds the thread meanwhile.
 //!
-//! A thread that has mapped a library must not call it before its probes are on. No program of the
-//! kernel's can make it sleep, and a signal would be seen by its parent. So it is held in two steps. The
-//! program here keeps its CPU busy, for [`LIMIT_NS`] at most, until a helper process of gputrace
-//! (`session/src/targets/holder.rs`), which is woken at once and runs before all others, has seized it by
-//! ptrace(2). Then the program ends, and the thread sleeps on its way back to its own code.
+//! A thread that has mapped a library must not call it before the library has its probes. No eBPF
+//! program can make the thread sleep, and the thread's parent would notice a signal. So the thread
+//! is held in two steps. The program here keeps the thread's CPU busy, for [`LIMIT_NS`] at most,
+//! until a helper process of gputrace (`session/src/targets/holder.rs`) has seized the thread by
+//! ptrace(2). The helper is woken at once and runs before all other threads. Then the program ends,
+//! and the thread sleeps on its way back to user code.
 //!
-//! Each of the two helpers is bound to a CPU. A kernel that does not preempt itself runs nothing else
-//! on a CPU that is kept busy, so only one of these two CPUs is kept busy at a time. A thread that is to be
-//! held on the other one is safe without: the helper has been woken on that very CPU, and the kernel
-//! lets it run before the thread returns to its own code.
+//! Each of the two helpers is bound to a CPU. A kernel without preemption runs nothing else on a
+//! CPU that is kept busy, so only one of these two CPUs is kept busy at a time. A thread to be held
+//! on the other one needs no busy CPU: the helper has been woken on that very CPU, and the kernel
+//! runs it before the thread returns to user code.
 
 use core::ffi::c_void;
 
@@ -33,38 +34,38 @@ use crate::{
     ring::Slot,
 };
 
-/// Threads that are to be held, by `tgid << 32 | tid`.
+/// Threads to be held, by `tgid << 32 | tid`.
 #[btf_map]
 static HOLDS: HashMap<u64, Hold, 1024> = HashMap::new();
 
-/// Where the helpers are, see [`MOST_HELPERS`]. They write it themselves.
+/// CPUs of the helpers, see [`MOST_HELPERS`]. The helpers write them.
 #[btf_map]
 static HELPERS: Array<u64, { MOST_HELPERS as usize }> = Array::new();
 
-/// CPUs that are kept busy now: those with a helper, and the others.
+/// Number of CPUs kept busy now: those with a helper, and the others.
 #[btf_map]
 static BUSY: Array<u64, 2> = Array::new();
 
-/// Wakes the helpers up: a thread has come into [`HOLDS`]. What it holds means nothing.
+/// Wakes the helpers after a thread was added to [`HOLDS`]. The contents have no meaning.
 #[btf_map]
 static CALLS_FOR_HOLD: RingBuf<(), 4096, 0> = RingBuf::new();
 
-/// How long a thread waits here at most, ns. A helper takes some 50 us, many times that in an
+/// Maximum time that a thread waits here, ns. A helper takes some 50 us, and many times that in an
 /// emulated machine.
 const LIMIT_NS: u64 = 100_000_000;
 
-/// Looks at [`HOLDS`] and the clock before a wait is given up, whatever the clock says. One look takes
-/// 30 ns or more, the kernel allows 8 million (`BPF_MAX_LOOPS`).
+/// Maximum number of looks at [`HOLDS`] and the clock before the wait is given up, whatever the
+/// clock says. One look takes at least 30 ns; the kernel allows 8 million (`BPF_MAX_LOOPS`).
 const LOOKS: u32 = 1 << 20;
 
 /// `BPF_NOEXIST` of `linux/bpf.h`.
 const NO_EXIST: u64 = 1;
 
-/// Tells the collector of `op`, a [`gputrace_abi::record::task_op`] about the current thread. If its
-/// process is one that may be held, the thread is. `count` says more about some operations.
+/// Reports `op`, a [`gputrace_abi::record::task_op`] about the current thread, to the collector.
+/// Holds the thread if its process may be held. `count` has further details for some operations.
 #[inline(always)]
 pub(crate) fn report(id: u64, flags: u32, op: u8, count: u32) -> Option<()> {
-    // A thread is held only if the collector is sure to learn of it.
+    // A thread is held only if the collector is certain to receive the report.
     let Some(mut slot) = Slot::<Task>::reserve() else {
         // SAFETY: a helper without arguments.
         Counters::of(unsafe { bpf_get_smp_processor_id() })?.untold_library();
@@ -117,13 +118,13 @@ pub(crate) fn report(id: u64, flags: u32, op: u8, count: u32) -> Option<()> {
     Some(())
 }
 
-/// Whether this CPU is kept busy while a thread is held on it.
+/// Whether to keep this CPU busy while a thread is held on it.
 enum Busy {
-    /// It is; to be ended by [`end`].
+    /// Keep it busy, until [`end`].
     Keep(*mut u64),
-    /// It need not be: a helper runs on it before the thread does.
+    /// No need to: a helper runs on this CPU before the thread does.
     NeedNot,
-    /// It must not be: the helpers would not run.
+    /// Not allowed: the helpers could not run.
     Cannot,
 }
 
@@ -161,14 +162,14 @@ impl Busy {
     }
 }
 
-/// This CPU is kept busy no more.
+/// Stops counting this CPU as busy.
 #[inline(always)]
 fn end(count: *mut u64) {
     // SAFETY: as in [`Busy::begin`]; -1 in two's complement.
     unsafe { fetch_add(count, u64::MAX) };
 }
 
-/// Wakes the helpers up. If the ring is full they are awake.
+/// Wakes the helpers. If the ring is full, they are awake already.
 #[inline(always)]
 fn call_helpers() {
     if let Some(entry) = CALLS_FOR_HOLD.reserve_untyped::<u64>(0) {
@@ -176,27 +177,27 @@ fn call_helpers() {
     }
 }
 
-/// A thread that waits.
+/// A waiting thread.
 struct Waiting {
     id: u64,
-    /// When it goes on in any case, ns `CLOCK_BOOTTIME`.
+    /// When it continues in any case, ns `CLOCK_BOOTTIME`.
     until: u64,
 }
 
-/// Waits until the thread `id` is released, or `until`.
+/// Waits until the thread `id` is released, or until the time `until`.
 #[inline(always)]
 fn wait(id: u64, until: u64) {
     let mut waiting = Waiting { id, until };
-    // SAFETY: `look` has the signature that the helper asks for, and what is handed to it lives
-    // through the call.
+    // SAFETY: `look` has the signature that the helper requires, and `waiting` lives through the
+    // call.
     unsafe { bpf_loop(LOOKS, look as *mut c_void, (&raw mut waiting).cast(), 0) };
-    // Gone already if gputrace removes what waits too long.
+    // Fails if gputrace has removed the hold because it took too long.
     let _ = HOLDS.remove(id);
 }
 
-/// Looks once whether to go on. Not 0 ends the wait.
+/// Checks once whether to continue. A return value other than 0 ends the wait.
 extern "C" fn look(_index: u32, waiting: *mut Waiting) -> i64 {
-    // SAFETY: the helper hands over what was given to it.
+    // SAFETY: the helper passes the pointer that was given to it.
     let waiting = unsafe { &*waiting };
     let released = match HOLDS.get_ptr(waiting.id) {
         // SAFETY: the pointer is that of a live map element, which only gputrace changes.

@@ -1,15 +1,17 @@
-//! Requests to the driver: every `ioctl(2)` on `/dev/kfd` of a traced process.
+//! Requests to the driver: every `ioctl(2)` on `/dev/kfd` by a traced process.
 //!
-//! Three pairs of programs do the same at three places, of which the loader takes the first that the kernel allows:
+//! Three pairs of programs do the same in three places. The loader uses the first place that the
+//! kernel allows:
 //!
-//! | programs | place | price |
+//! | programs | place | cost |
 //! |---|---|---|
 //! | `kfd_fentry`, `kfd_fexit` | around the driver's handler `kfd_ioctl`, by a trampoline; needs the module's BTF | paid by these requests only |
-//! | `kfd_kprobe`, `kfd_kretprobe` | the same, by breakpoints | the same, a little more |
+//! | `kfd_kprobe`, `kfd_kretprobe` | the same, by breakpoints | the same, slightly more |
 //! | `kfd_sys_enter`, `kfd_sys_exit` | entry and exit of every `ioctl(2)` | every system call of the machine gets slower by some ns |
 //!
-//! A thread has at most one request open: a signal handler runs only after the system call has returned. What the
-//! structure points to is copied from the process's memory, at the beginning and at the end.
+//! A thread has at most one open request: a signal handler runs only after the system call has
+//! returned. The structure that the argument points to is copied from the process's memory, at the
+//! beginning and at the end.
 
 use aya_ebpf::{
     Global,
@@ -45,7 +47,7 @@ use crate::{
     maps::{Counters, RINGS, config, paused, state, stopped, target},
 };
 
-/// Settings, in a section of their own so that the loader can replace it as a whole.
+/// Settings, in a separate section so that the loader can replace them as a whole.
 #[unsafe(no_mangle)]
 #[unsafe(link_section = ".rodata.kfd")]
 static KFD_CONFIG: Global<KfdConfig> = Global::new(KfdConfig {
@@ -71,23 +73,24 @@ pub(crate) static OPEN_IOCTLS: HashMap<u64, LongIoctl, 1> = HashMap::new();
 #[btf_map]
 pub(crate) static EMPTY_IOCTL: Array<LongIoctl, 1> = Array::new();
 
-/// Seen from the system call rather than from the driver's handler.
+/// Flags of a request seen at the system call instead of the driver's handler.
 const OF_CALL: u16 = 0;
 
-/// The driver's handler begins: `long kfd_ioctl(struct file *, unsigned int cmd, unsigned long arg)`.
+/// At the entry of the driver's handler:
+/// `long kfd_ioctl(struct file *, unsigned int cmd, unsigned long arg)`.
 #[fentry(function = "kfd_ioctl")]
 pub(crate) fn kfd_fentry(ctx: FEntryContext) -> Option<()> {
     enter(ctx.arg(1), ctx.arg(2), ioctl_flags::OF_HANDLER)
 }
 
-/// The driver's handler returns.
+/// At the return of the driver's handler.
 #[fexit(function = "kfd_ioctl")]
 pub(crate) fn kfd_fexit(ctx: FExitContext) -> Option<()> {
-    // The result stands behind the three arguments.
+    // The result follows the three arguments.
     leave(ctx.arg(3), ioctl_flags::OF_HANDLER)
 }
 
-/// The driver's handler begins.
+/// At the entry of the driver's handler.
 #[kprobe]
 pub(crate) fn kfd_kprobe(ctx: ProbeContext) -> Option<()> {
     // SAFETY: the registers that the kernel passes to this program.
@@ -95,7 +98,7 @@ pub(crate) fn kfd_kprobe(ctx: ProbeContext) -> Option<()> {
     enter(request as u32, argument, ioctl_flags::OF_HANDLER)
 }
 
-/// The driver's handler returns.
+/// At the return of the driver's handler.
 #[kretprobe]
 pub(crate) fn kfd_kretprobe(ctx: RetProbeContext) -> Option<()> {
     // SAFETY: the registers that the kernel passes to this program.
@@ -105,12 +108,12 @@ pub(crate) fn kfd_kretprobe(ctx: RetProbeContext) -> Option<()> {
     )
 }
 
-/// A system call `ioctl(2)` begins.
+/// At the entry of a system call `ioctl(2)`.
 #[tracepoint(category = "syscalls", name = "sys_enter_ioctl")]
 pub(crate) fn kfd_sys_enter(ctx: TracePointContext) -> Option<()> {
     target((bpf_get_current_pid_tgid() >> 32) as u32)?;
     let config = KFD_CONFIG.load();
-    // SAFETY: the helper behind each read checks the address.
+    // SAFETY: the helper used for each read checks the address.
     let (fd, request, argument) = unsafe {
         (
             ctx.read_at::<u64>(config.enter_fd as usize).ok()?,
@@ -124,16 +127,16 @@ pub(crate) fn kfd_sys_enter(ctx: TracePointContext) -> Option<()> {
     enter(request as u32, argument, OF_CALL)
 }
 
-/// A system call `ioctl(2)` returns.
+/// At the exit of a system call `ioctl(2)`.
 #[tracepoint(category = "syscalls", name = "sys_exit_ioctl")]
 pub(crate) fn kfd_sys_exit(ctx: TracePointContext) -> Option<()> {
-    // SAFETY: the helper behind it checks the address.
+    // SAFETY: the helper used for the read checks the address.
     let result: i64 = unsafe { ctx.read_at(KFD_CONFIG.load().exit_ret as usize) }.ok()?;
     leave(result, OF_CALL)
 }
 
-/// A task ends. A return probe can miss a return (the kernel keeps only so many at a time); what is open now has
-/// returned unseen.
+/// When a task ends: counts its open request as lost. A return probe can miss a return (the kernel
+/// keeps a limited number of them); a request that is open now has returned unseen.
 #[raw_tracepoint(tracepoint = "sched_process_exit")]
 pub(crate) fn kfd_task_exited(_ctx: RawTracePointContext) -> Option<()> {
     if stopped() {
@@ -174,7 +177,7 @@ fn half(object: u64, offset: u32) -> Option<u32> {
     unsafe { bpf_probe_read_kernel((object + u64::from(offset)) as *const u32) }.ok()
 }
 
-/// A request begins.
+/// Opens a request.
 #[inline(always)]
 fn enter(request: u32, argument: u64, flags: u16) -> Option<()> {
     let now = state();
@@ -183,7 +186,8 @@ fn enter(request: u32, argument: u64, flags: u16) -> Option<()> {
     }
     let id = bpf_get_current_pid_tgid();
     if now == state::PAUSED {
-        // Its return must not be taken for that of one before it whose return was passed over.
+        // The return of this request must not be taken for that of an earlier one whose return was
+        // missed.
         // SAFETY: a live map element of this thread.
         let cpu = unsafe { (*OPEN_IOCTLS.get_ptr(id)?).ioctl.header.cpu };
         lost(cpu, DropReason::LostReturn);
@@ -232,16 +236,16 @@ fn enter(request: u32, argument: u64, flags: u16) -> Option<()> {
         } else if !list(ioctl, before) {
             (*ioctl).flags |= ioctl_flags::LIST_UNREADABLE;
         }
-        // Last, so that the work above is not part of the duration.
+        // Read last, so that the work above is not part of the duration.
         (*ioctl).begin = bpf_ktime_get_boot_ns();
     }
     Some(())
 }
 
-/// A request ends.
+/// Closes a request.
 #[inline(always)]
 fn leave(result: i64, flags: u16) -> Option<()> {
-    // First, so that the work below is not part of the duration.
+    // Read first, so that the work below is not part of the duration.
     // SAFETY: a helper without arguments.
     let end = unsafe { bpf_ktime_get_boot_ns() };
     if stopped() {
@@ -249,7 +253,7 @@ fn leave(result: i64, flags: u16) -> Option<()> {
     }
     let id = bpf_get_current_pid_tgid();
     let Some(open) = OPEN_IOCTLS.get_ptr_mut(id) else {
-        // The end of a system call on some other file is no return of ours.
+        // The system call may have been on a different file; then this is no unmatched return.
         if flags != OF_CALL && !paused() && target((id >> 32) as u32).is_some() {
             // SAFETY: a helper without arguments.
             Counters::of(unsafe { bpf_get_smp_processor_id() })?.unmatched_return();
@@ -287,7 +291,7 @@ fn leave(result: i64, flags: u16) -> Option<()> {
     OPEN_IOCTLS.remove(id).ok()
 }
 
-/// Correlation id of the innermost open API call of a thread, and how many are open.
+/// Correlation id of the innermost open API call of a thread, and the number of open calls.
 #[inline(always)]
 fn enclosing(id: u64) -> (u64, u16) {
     let Some(frames) = Frames::find(id) else {
@@ -300,12 +304,13 @@ fn enclosing(id: u64) -> (u64, u16) {
     }
 }
 
-/// Copies a structure from the process's memory, as much as a record of its kind holds; returns how many bytes
-/// that is, and whether they could be read.
+/// Copies a structure from the process's memory, up to the size that a record of its kind holds.
+/// Returns the number of bytes, and whether they could be read.
 ///
 /// # Safety
 ///
-/// `to` must have room for [`LONG_DATA`] bytes if `size` is above [`SHORT_DATA`], else for that many.
+/// `to` must have room for [`LONG_DATA`] bytes if `size` is above [`SHORT_DATA`], else for that
+/// many.
 #[inline(always)]
 unsafe fn copy(to: *mut u8, size: u32, argument: u64) -> (u32, bool) {
     if size == 0 {
@@ -319,7 +324,8 @@ unsafe fn copy(to: *mut u8, size: u32, argument: u64) -> (u32, bool) {
     // SAFETY: the caller's promise; the helper checks the address to read from.
     let failed = unsafe {
         if size <= SHORT_DATA as u32 {
-            // The mask is for the verifier, which does not see the limit through all that the compiler does with it.
+            // The mask is for the verifier, which loses track of the limit after the compiler's
+            // transformations.
             read_user(to.cast(), size & 63, argument as *const _) != 0
         } else {
             read_user(to.cast(), size & 511, argument as *const _) != 0
@@ -328,17 +334,19 @@ unsafe fn copy(to: *mut u8, size: u32, argument: u64) -> (u32, bool) {
     (size, !failed)
 }
 
-/// Reads the list that the structure at `data` points to. False if there is one that cannot be read.
+/// Reads the list that the structure at `data` points to. Returns false if there is a list that
+/// cannot be read.
 ///
 /// # Safety
 ///
 /// `ioctl` must be a live map element, `data` its structure.
 #[inline(always)]
 unsafe fn list(ioctl: *mut Ioctl, data: *const u8) -> bool {
-    // SAFETY: the caller's promise; the structure has room for these fields, which are 0 if it is shorter.
+    // SAFETY: the caller's promise; the structure has room for these fields, which are 0 if it is
+    // shorter.
     let (place, length, stride) = unsafe {
         match (*ioctl).request as u8 {
-            // `event_id` is at 40 of the 48 bytes of `struct kfd_event_data`.
+            // `event_id` is at offset 40 of the 48 bytes of `struct kfd_event_data`.
             nr::WAIT_EVENTS => (
                 data.cast::<u64>().read() + 40,
                 data.add(8).cast::<u32>().read(),
@@ -376,7 +384,8 @@ unsafe fn list(ioctl: *mut Ioctl, data: *const u8) -> bool {
     true
 }
 
-/// Writes the first `size` bytes of a record into the ring of this CPU. False if it is full.
+/// Writes the first `size` bytes of a record into the ring of this CPU. Returns false if the ring
+/// is full.
 ///
 /// # Safety
 ///

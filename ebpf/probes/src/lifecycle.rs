@@ -1,8 +1,10 @@
-//! What must be known of processes and threads at the very moment, in the kernel: children of traced
-//! processes are traced from their first instruction, and a thread that ends leaves no open calls.
+//! Follows processes and threads in the kernel, where this must happen without delay: children of
+//! traced processes are traced from their first instruction, and a thread that ends leaves no open
+//! calls.
 //!
-//! All are raw tracepoints: the kernel runs no program of an ordinary one on a processor where a thread that works on a
-//! map by bpf(2) has lost the processor to another, and nobody would know what was missed.
+//! All programs are on raw tracepoints. On an ordinary tracepoint, the kernel skips programs on a
+//! processor where a thread was preempted while working on a map by bpf(2), and nobody would know
+//! what was missed.
 
 use core::ffi::c_void;
 
@@ -29,16 +31,17 @@ use crate::{
     ring::{Outcome, finish},
 };
 
-/// A traced process created another one: trace that too, if children are to be followed. Runs in the
-/// creator, before the new task first runs.
+/// When a traced process creates another one: traces that too, if children are to be followed. Runs
+/// in the creator, before the new task first runs.
 #[raw_tracepoint(tracepoint = "task_newtask")]
 pub(crate) fn task_created(ctx: RawTracePointContext) -> Option<()> {
     let config = config();
     if config.follow_forks == 0 || stopped() {
         return None;
     }
-    // Where every process is a target, so is the child, without an entry of its own for each process of the node.
-    // SAFETY: the pointer is that of a live map element; a racing removal can at worst make the value stale.
+    // If every process is a target, so is the child, without an entry for each process of the node.
+    // SAFETY: the pointer is that of a live map element; a racing removal can at worst make the
+    // value stale.
     let flags = unsafe { *TARGETS.get_ptr((bpf_get_current_pid_tgid() >> 32) as u32)? };
     let clone_flags: u64 = ctx.arg(1);
     if clone_flags & CLONE_THREAD != 0 {
@@ -52,14 +55,14 @@ pub(crate) fn task_created(ctx: RawTracePointContext) -> Option<()> {
     Some(())
 }
 
-/// The id of a task of the kernel's, whose field `pid` lies at `offset`.
+/// Id of a kernel task, whose field `pid` is at `offset`.
 #[inline(always)]
 pub(crate) fn task_id(task: *const u8, offset: u32) -> Option<u32> {
-    // SAFETY: the helper behind it checks the address.
+    // SAFETY: the helper used for the read checks the address.
     unsafe { bpf_probe_read_kernel(task.wrapping_add(offset as usize).cast()) }.ok()
 }
 
-/// A task ends: its open calls are unfinished for good. A process ends with its last thread.
+/// When a task ends: its open calls stay unfinished. A process ends with its last thread.
 #[raw_tracepoint(tracepoint = "sched_process_exit")]
 pub(crate) fn task_exited(_ctx: RawTracePointContext) -> Option<()> {
     let id = bpf_get_current_pid_tgid();
@@ -70,8 +73,8 @@ pub(crate) fn task_exited(_ctx: RawTracePointContext) -> Option<()> {
     Some(())
 }
 
-/// Whether no other thread of the current task's process lives. False if this kernel's layout is not known: user space
-/// looks for processes that are gone, too.
+/// Whether the current task is the last living thread of its process. False if this kernel's layout
+/// is not known: user space looks for processes that are gone, too.
 #[inline(always)]
 fn is_last_thread() -> bool {
     let config = config();
@@ -81,23 +84,24 @@ fn is_last_thread() -> bool {
     // SAFETY: a helper without arguments.
     let task = unsafe { bpf_get_current_task() };
     let place = (task + u64::from(config.task_signal)) as *const u64;
-    // SAFETY: the helper behind it checks the address.
+    // SAFETY: the helper used for the read checks the address.
     let Ok(signal) = (unsafe { bpf_probe_read_kernel(place) }) else {
         return false;
     };
     let place = (signal + u64::from(config.signal_live)) as *const u32;
     // The kernel has subtracted this thread before it calls the tracepoint (`do_exit`).
-    // SAFETY: the helper behind it checks the address.
+    // SAFETY: the helper used for the read checks the address.
     let living = unsafe { bpf_probe_read_kernel(place) };
     living == Ok(0)
 }
 
-/// A process executes another program. The other threads have ended already; the calling one takes
-/// over the process id as its thread id, so its open calls may be under the id it had before.
+/// When a process executes another program. The other threads have ended already; the calling one
+/// takes over the process id as its thread id, so its open calls may be stored under its previous
+/// id.
 ///
-/// If it is a target by name (not only as one of every process), the collector is told before the new
-/// program's first instruction, and the process is held meanwhile: it may run under a dynamic linker that
-/// is not watched yet, below another root directory for one.
+/// If the process is a target itself (not only because every process is), the collector is told
+/// before the new program's first instruction, and the process is held meanwhile: for example, it
+/// may run under a dynamic linker that is not watched yet, in another root directory.
 #[raw_tracepoint(tracepoint = "sched_process_exec")]
 pub(crate) fn task_executed(ctx: RawTracePointContext) -> Option<()> {
     let id = bpf_get_current_pid_tgid();
@@ -112,7 +116,7 @@ pub(crate) fn task_executed(ctx: RawTracePointContext) -> Option<()> {
     report(id, flags, task_op::NEW_IMAGE, 0)
 }
 
-/// Writes the open calls of the thread `id` as unfinished and forgets the thread.
+/// Writes the open calls of the thread `id` as unfinished, and removes the thread.
 #[inline(always)]
 fn close(id: u64, flags: u16) -> Option<()> {
     if stopped() {
@@ -126,10 +130,11 @@ fn close(id: u64, flags: u16) -> Option<()> {
         end: unsafe { bpf_ktime_get_boot_ns() },
         flags: u32::from(flags),
     };
-    // A loop whose body the verifier follows once or twice: of an ordinary one, that of Linux 6.1 does not see that it
-    // goes on as before, and gives up after a million steps.
-    // SAFETY: the map is an array, `close_top` has the signature that the helper asks for, and what is handed to it
-    // lives through the call.
+    // This helper is used as a loop whose body the verifier follows once or twice. For an ordinary
+    // loop, the verifier of Linux 6.1 does not notice that its state repeats, and gives up after a
+    // million steps.
+    // SAFETY: the map is an array, `close_top` has the signature that the helper requires, and
+    // `closing` lives through the call.
     unsafe {
         bpf_for_each_map_elem(
             core::ptr::from_ref(&STEPS).cast_mut().cast(),
@@ -142,24 +147,24 @@ fn close(id: u64, flags: u16) -> Option<()> {
     Some(())
 }
 
-/// A thread whose open calls are over.
+/// A thread whose open calls are being closed.
 struct Closing {
     frames: Frames,
     id: u64,
-    /// ns, `CLOCK_BOOTTIME`.
+    /// Time of the end, ns `CLOCK_BOOTTIME`.
     end: u64,
     /// Bits of [`span_flags`].
     flags: u32,
 }
 
-/// Writes the innermost open call as unfinished. Not 0 if there is none.
+/// Writes the innermost open call as unfinished. Returns non-zero if there is none.
 extern "C" fn close_top(
     _map: *mut c_void,
     _step: *const u32,
     _value: *mut u8,
     closing: *mut Closing,
 ) -> i64 {
-    // SAFETY: the helper hands over what was given to it.
+    // SAFETY: the helper passes the pointer that was given to it.
     let closing = unsafe { &mut *closing };
     let Some(frame) = closing.frames.top() else {
         return 1;

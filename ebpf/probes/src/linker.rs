@@ -1,7 +1,8 @@
-//! The dynamic linker keeps a list of the libraries of its process and tells debuggers when it has
-//! changed; so it can tell us. Our probe is hit when a process's own libraries are mapped and no
-//! constructor has run, and after each `dlopen`. What was added stands at the end of the list and is
-//! looked at here, by its file name, so that libraries of no interest cost a microsecond and no more.
+//! Notices libraries that a process maps. The dynamic linker keeps a list of the libraries of its
+//! process, and calls a function for debuggers when the list has changed. The probe there is hit
+//! when a process's initial libraries are mapped and no constructor has run, and after each
+//! `dlopen`. New libraries are at the end of the list. The program here checks their file names, so
+//! that a library of no interest costs only a microsecond.
 
 use core::ffi::c_void;
 
@@ -26,25 +27,25 @@ use crate::{
     ring::Slot,
 };
 
-/// File names of interest, by [`gputrace_abi::linker::key`]. The value means nothing.
+/// File names of interest, by [`gputrace_abi::linker::key`]. The value has no meaning.
 #[btf_map]
 static INTERESTS: HashMap<u64, u32, MAX_INTERESTS> = HashMap::new();
 
-/// How far the list of a process has been looked at: its last library, by tgid.
+/// How far the list of a process has been examined: its last library, by tgid.
 #[btf_map]
 static LISTS: LruHashMap<u32, u64, 16384> = LruHashMap::new();
 
-/// Libraries of one process that are looked at, one after the other.
+/// Maximum number of libraries of one process that are examined in a row.
 const MOST: u32 = 1 << 14;
 
-/// Bytes of a path; of a longer one nothing is known but that it may be of interest.
+/// Maximum length of a path in bytes. A longer one counts as possibly of interest.
 const PATH_BYTES: usize = 256;
 
-/// Bytes of a file name, as for [`PATH_BYTES`].
+/// Maximum length of a file name in bytes, with the same consequence as [`PATH_BYTES`].
 const NAME_BYTES: usize = 64;
 
-/// Where a dynamic linker has changed its list: tells the collector if something of interest has been
-/// mapped.
+/// At the place where a dynamic linker has changed its list: tells the collector if a library of
+/// interest has been mapped.
 #[uprobe]
 pub(crate) fn linker_changed(ctx: ProbeContext) -> Option<()> {
     if over(&ctx) {
@@ -52,7 +53,7 @@ pub(crate) fn linker_changed(ctx: ProbeContext) -> Option<()> {
     }
     let id = bpf_get_current_pid_tgid();
     let flags = target((id >> 32) as u32)?;
-    // SAFETY: the context of this program, and its registers.
+    // SAFETY: this program's own context, and its registers.
     let (cookie, at) = unsafe { (bpf_get_attach_cookie(ctx.as_ptr()), (*ctx.regs).rip) };
     if of_interest((id >> 32) as u32, LinkerCookie(cookie), at) {
         report(id, flags, task_op::LINKER, 0)?;
@@ -60,26 +61,27 @@ pub(crate) fn linker_changed(ctx: ProbeContext) -> Option<()> {
     Some(())
 }
 
-/// A process executes another program: its list begins anew.
+/// Forgets the list of a process that executes another program: it starts again.
 #[inline(always)]
 pub(crate) fn forget(tgid: u32) {
-    // Nothing to forget if no linker told of it.
+    // Nothing is stored if no linker of the process was hit.
     let _ = LISTS.remove(tgid);
 }
 
-/// The end of a list, as far as it has been looked at.
+/// A walk over the part of a list that has not been examined.
 struct Walk {
-    /// The library to look at next, 0 at the end of the list.
+    /// The next library to examine, 0 at the end of the list.
     next: u64,
-    /// The last that was looked at, 0 at the beginning.
+    /// The last library examined, 0 at the beginning.
     last: u64,
-    /// Whether names are looked at.
+    /// Whether to examine names.
     names: bool,
-    /// Whether one of them is of interest, or cannot be read.
+    /// Whether a name is of interest or cannot be read.
     found: bool,
 }
 
-/// Whether a library of interest may have been mapped in the process `tgid`, whose linker was hit `at`.
+/// Whether a library of interest may have been mapped in the process `tgid`, whose linker was hit
+/// at the address `at`.
 #[inline(always)]
 fn of_interest(tgid: u32, cookie: LinkerCookie, at: u64) -> bool {
     let Some(distance) = cookie.distance() else {
@@ -103,27 +105,26 @@ fn of_interest(tgid: u32, cookie: LinkerCookie, at: u64) -> bool {
         names: true,
         found: false,
     };
-    // SAFETY: the pointer is that of a live map element.
-    if let Some(last) = LISTS
-        .get_ptr(tgid)
-        .map(|last| unsafe { last.read_volatile() })
-    {
+    if let Some(last) = LISTS.get_ptr(tgid) {
+        // SAFETY: the pointer is that of a live map element.
+        let last = unsafe { last.read_volatile() };
         match successor(last) {
             Some(next) => (walk.next, walk.last) = (next, last),
-            // It was unloaded, and what is there now was there before: only the new end is looked for.
+            // The last examined library was unloaded, so nothing new follows: only the new end of
+            // the list is looked for.
             None => walk.names = false,
         }
     }
-    // SAFETY: `step` has the signature that the helper asks for, and what is handed to it lives
-    // through the call.
+    // SAFETY: `step` has the signature that the helper requires, and `walk` lives through the call.
     unsafe { bpf_loop(MOST, step as *mut c_void, (&raw mut walk).cast(), 0) };
-    // A full map forgets another process, which is then looked at as a whole.
+    // A full map evicts another process, whose list is then examined from the beginning.
     let _ = LISTS.insert(tgid, walk.last, 0);
-    // A list without end is none that we know.
+    // A list without an end is not understood, so it may contain a library of interest.
     walk.found || walk.next != 0
 }
 
-/// What follows `last` in its list, 0 at the end; `None` if it is in no list any more.
+/// The library that follows `last` in its list, 0 at the end; `None` if `last` is no longer in a
+/// list.
 #[inline(always)]
 fn successor(last: u64) -> Option<u64> {
     // SAFETY: the helper checks the address.
@@ -133,9 +134,9 @@ fn successor(last: u64) -> Option<u64> {
     (previous.next == last).then_some(map.next)
 }
 
-/// Looks at one library of a list. Not 0 at its end.
+/// Examines one library of a list. Returns non-zero at its end.
 extern "C" fn step(_index: u32, walk: *mut Walk) -> i64 {
-    // SAFETY: the helper hands over what was given to it.
+    // SAFETY: the helper passes the pointer that was given to it.
     let walk = unsafe { &mut *walk };
     if walk.next == 0 {
         return 1;
@@ -153,10 +154,11 @@ extern "C" fn step(_index: u32, walk: *mut Walk) -> i64 {
     0
 }
 
-/// Whether the path at an address has a file name of interest, or one that cannot be read.
+/// Whether the path at this address has a file name of interest, or cannot be read.
 #[inline(always)]
 fn is_named(path: u64) -> bool {
-    // In the ring, and given back: Linux 6.1 lets nobody read its stack at places that vary.
+    // The path is read into a ring slot, which is discarded: Linux 6.1 allows no reading of the
+    // stack at variable offsets.
     let Some(mut slot) = Slot::<[u8; PATH_BYTES]>::reserve() else {
         return true;
     };
@@ -165,13 +167,13 @@ fn is_named(path: u64) -> bool {
     named
 }
 
-/// As [`is_named`]; `bytes` are [`PATH_BYTES`] to read into.
+/// Like [`is_named`]; `bytes` is a buffer of [`PATH_BYTES`] bytes.
 #[inline(always)]
 fn is_path_named(bytes: *mut u8, path: u64) -> bool {
-    // SAFETY: there is that much room, and the helper checks the address.
+    // SAFETY: the buffer has that much room, and the helper checks the address.
     let read =
         unsafe { bpf_probe_read_user_str(bytes.cast(), PATH_BYTES as u32, path as *const c_void) };
-    // With the NUL at the end. The program itself has no name there.
+    // The length includes the NUL. The list contains the program itself, with an empty name.
     if read == 1 {
         return false;
     }
@@ -199,7 +201,7 @@ fn is_path_named(bytes: *mut u8, path: u64) -> bool {
     INTERESTS.get_ptr(key).is_some()
 }
 
-/// A byte of a path; the mask shows the verifier that it lies within.
+/// A byte of a path; the mask shows the verifier that the index is in bounds.
 #[inline(always)]
 fn byte(bytes: *const u8, at: usize) -> u8 {
     // SAFETY: the mask keeps the index in bounds (the size is a power of two).

@@ -1,17 +1,17 @@
 //! eBPF half of call tracing: programs on the entries and returns of API functions.
 //!
-//! | module | programs | what for |
+//! | module | programs | purpose |
 //! |---|---|---|
 //! | [`calls`] | `call_enter`, `call_leave` | one record per finished call |
 //! | [`calls`] | `call_exit` | the same at instructions that leave a function |
 //! | [`roles`] | `gpu_enter` | packets ([`packets`]), copies ([`copies`]) and completion signals ([`signals`]), at functions that are not traced as calls |
-//! | [`values`] | `call_enter`, `call_leave` | strings that calls are given, results that they store |
+//! | [`values`] | `call_enter`, `call_leave` | strings passed to calls, results that they store |
 //! | [`signals`] | `process_exits` | read what the GPU has written before the process's memory goes |
 //! | [`ioctls`] | `kfd_…` | requests to the driver |
 //! | [`sched`] | `sched_…` | traced threads without a processor |
 //! | [`tracepoint`] | `trace_event`, `kernel_function` | any tracepoint, or function, of the kernel |
-//! | [`lifecycle`] | `task_created`, `task_exited`, `task_executed` | follow children; close the books of threads that end |
-//! | [`linker`] | `linker_changed`, `code_objects_changed` | tell when a process may have mapped another library, or loaded a code object |
+//! | [`lifecycle`] | `task_created`, `task_exited`, `task_executed` | follow children; close the open calls of threads that end |
+//! | [`linker`] | `linker_changed`, `code_objects_changed` | report that a process may have mapped another library, or loaded a code object |
 //!
 //! Modules use each other in one direction:
 //!
@@ -21,16 +21,21 @@
 //!
 //! Rules that keep the accounts exact:
 //!
-//! * Programs can be preempted by each other on one CPU, so nothing is kept in per-CPU scratch memory,
-//!   and counters change by atomic addition only.
+//! * Programs can be preempted by each other on one CPU, so nothing is kept in per-CPU scratch
+//!   memory, and counters change by atomic addition only.
 //! * Only a thread's own programs touch its [`gputrace_abi::frame::Thread`].
-//! * A call is counted as seen exactly once, in [`calls::call_enter`], and from then on ends in exactly
-//!   one place: a record, one drop counter, or (still open at stop) the map that the collector reads.
+//! * A call is counted as seen exactly once, in [`calls::call_enter`]. From then on it ends in
+//!   exactly one place: a record, one drop counter, or (still open at stop) the map that the
+//!   collector reads.
 //!
-//! * No program may sleep. One that waits for a page of a target's would let the target hold up whoever waits for a
-//!   grace period of the tasks-trace RCU flavour: the stop of this recording, and every other user of BPF on the node.
+//! Another rule protects other users of BPF:
 //!
-//! The object is loaded with libbpf. That needs BTF maps throughout and rings typed `RingBuf<(), N>`.
+//! * No program may sleep. A program that waits for a page of a target would let the target block
+//!   whoever waits for a grace period of tasks-trace RCU: the stop of this recording, and every
+//!   other user of BPF on the node.
+//!
+//! The object is loaded with libbpf. That needs BTF maps throughout and rings typed
+//! `RingBuf<(), N>`.
 
 #![no_std]
 #![no_main]

@@ -15,7 +15,7 @@ use gputrace_abi::{
     values::{MAX_PLANS, ReadPlan},
 };
 
-/// Settings, in a section of their own so that the loader can replace it as a whole.
+/// Settings, in a separate section so that the loader can replace them as a whole.
 #[unsafe(no_mangle)]
 #[unsafe(link_section = ".rodata.config")]
 static CONFIG: Global<ProbeConfig> = Global::new(ProbeConfig {
@@ -34,26 +34,26 @@ static CONFIG: Global<ProbeConfig> = Global::new(ProbeConfig {
     signal_live: 0,
 });
 
-/// One of [`state`]. That programs leave everything as it is once the recording is over makes stopping exact and
-/// instant, however long the kernel takes to remove the probes.
+/// One of [`state`]. Programs change nothing once the recording is over. This makes stopping exact
+/// and immediate, however long the kernel takes to remove the probes.
 #[unsafe(no_mangle)]
 static mut STATE: u32 = state::RECORDING;
 
-/// One ring per CPU, index = CPU: producers on different CPUs never wait for each other.
+/// One ring per CPU, indexed by CPU, so that producers on different CPUs never wait for each other.
 #[btf_map]
 pub(crate) static RINGS: ArrayOfMaps<RingBuf<(), { 1 << 20 }, 0>, 1> = ArrayOfMaps::new();
 
-/// Counters, index = CPU. A plain array, not a per-CPU one, because a call is accounted for on the
-/// CPU where it began even if it ends on another.
+/// Counters, indexed by CPU. A plain array instead of a per-CPU one, because a call is accounted
+/// for on the CPU where it began even if it ends on another.
 #[btf_map]
 pub(crate) static COUNTERS: Array<CpuCounters, 1> = Array::new();
 
-/// Open calls, by `tgid << 32 | tid`. Threads without any may be in it, but not more than
-/// [`ProbeConfig::idle_threads`].
+/// Open calls, by `tgid << 32 | tid`. At most [`ProbeConfig::idle_threads`] threads without open
+/// calls may be in it.
 #[btf_map]
 pub(crate) static THREADS: HashMap<u64, Thread, 1> = HashMap::new();
 
-/// How many threads are in [`THREADS`].
+/// Number of threads in [`THREADS`].
 #[btf_map]
 pub(crate) static THREADS_HELD: Array<u64, 1> = Array::new();
 
@@ -61,23 +61,24 @@ pub(crate) static THREADS_HELD: Array<u64, 1> = Array::new();
 #[btf_map]
 pub(crate) static EMPTY_THREAD: Array<Thread, 1> = Array::new();
 
-/// How often functions are called, index = function id. Only of those that are limited; others have none.
+/// How often limited functions are called, indexed by function id. Other functions have no entry.
 #[btf_map]
 pub(crate) static CALL_RATES: Array<CallRate, 1> = Array::new();
 
-/// Traced processes: key tgid, or [`EVERY_PROCESS`]; value bits of
-/// [`gputrace_abi::config::target_flags`]. Children enter it when they are created, and processes leave it when they end; a
-/// child for which there is no room is counted ([`Counters::untraced_process`]).
+/// Traced processes: the key is the tgid or [`EVERY_PROCESS`], the value has bits of
+/// [`gputrace_abi::config::target_flags`]. Children are added when they are created, and processes
+/// are removed when they end. A child for which there is no room is counted
+/// ([`Counters::untraced_process`]).
 #[btf_map]
 pub(crate) static TARGETS: HashMap<u32, u32, 16384> = HashMap::new();
 
-/// Something in the memory of a process.
+/// An object in the memory of a process.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub(crate) struct Object {
-    /// Its tgid.
+    /// The process's tgid.
     pub(crate) process: u64,
-    /// Where.
+    /// The object's address.
     pub(crate) address: u64,
 }
 
@@ -85,10 +86,10 @@ pub(crate) struct Object {
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub(crate) struct QueueProgress {
-    /// `hsa_queue_t::id`: another queue at the same address has another.
+    /// `hsa_queue_t::id`: a different queue at the same address has a different id.
     pub(crate) id: u64,
-    /// The index after the highest whose doorbell has rung, and in the highest byte how many doorbells more are to wake
-    /// the collector: one word, because the place on the stack is needed.
+    /// The index after the highest one whose doorbell has rung. The highest byte is the number of
+    /// further doorbells that wake the collector. Both share a word to save space on the stack.
     pub(crate) next: u64,
 }
 
@@ -96,28 +97,29 @@ pub(crate) struct QueueProgress {
 #[btf_map]
 pub(crate) static QUEUES: LruHashMap<Object, QueueProgress, 4096> = LruHashMap::new();
 
-/// Nothing, as often as packets of one doorbell, copies of one batch or values of one call are looked at: walking a map is a loop whose body the verifier follows
-/// only once or twice, which Linux has had since 5.13 (`bpf_loop` came with 5.17).
+/// An array without contents, used for loops over packets of one doorbell, copies of one batch or
+/// values of one call. Walking a map is a loop whose body the verifier follows only once or twice.
+/// Linux has had this since 5.13; `bpf_loop` came with 5.17.
 #[btf_map]
 pub(crate) static STEPS: Array<u8, COPIES_PER_BATCH> = Array::new();
 
-/// Agents that have been described. The value means nothing.
+/// Agents that have been described. The value has no meaning.
 #[btf_map]
 pub(crate) static AGENTS: LruHashMap<Object, u32, 4096> = LruHashMap::new();
 
-/// Completion signals of packets and copies. The value means nothing.
+/// Completion signals of packets and copies. The value has no meaning.
 #[btf_map]
 pub(crate) static SIGNALS: LruHashMap<Object, u32, 65536> = LruHashMap::new();
 
-/// Processes with completion signals: key tgid. The value means nothing.
+/// Processes with completion signals, by tgid. The value has no meaning.
 #[btf_map]
 pub(crate) static SIGNALLING: LruHashMap<u32, u32, 4096> = LruHashMap::new();
 
-/// What is read of the calls of a function besides its registers, by the function's number.
+/// Values that are read at calls of a function in addition to its registers, by function id.
 #[btf_map]
 pub(crate) static READS: HashMap<u32, ReadPlan, { MAX_PLANS as usize }> = HashMap::new();
 
-/// Programs to go on with: none, ever. See [`state_in_uprobe`].
+/// Programs for tail calls. Always empty; see [`state_in_uprobe`].
 #[btf_map]
 static NO_PROGRAMS: ProgramArray<1> = ProgramArray::new();
 
@@ -127,7 +129,7 @@ pub(crate) fn config() -> ProbeConfig {
     CONFIG.load()
 }
 
-/// What programs are to do: one of [`state`].
+/// State of the recording: one of [`state`].
 #[inline(always)]
 pub(crate) fn state() -> u32 {
     // SAFETY: an aligned word that only user space changes.
@@ -140,14 +142,15 @@ pub(crate) fn stopped() -> bool {
     state() == state::STOPPED
 }
 
-/// As [`state`], for programs of uprobes, all of which must begin with it, or with [`over`].
+/// Like [`state`], for programs of uprobes. All of these must begin with this function or [`over`].
 ///
-/// Since 6.13 Linux gives programs of the kprobe type, which uprobes use too, a stack for each CPU in place of the
-/// thread's own, as if such a program could not be preempted. In a kernel probe it cannot; in a uprobe, where
-/// only migration is off, it can, and then two threads on one CPU write over each other's variables: records of the wrong
-/// thread, and in the worst case a pointer that the verifier had checked. The kernel keeps programs that can
-/// call others (`has_tail_call` in `check_max_stack_depth`) on the thread's stack. So each of ours contains such a call; it
-/// is made only when the recording is over, and there is no program to be found.
+/// Since 6.13, Linux gives programs of the kprobe type, which uprobes use too, a per-CPU stack
+/// instead of the thread's own, as if such a program could not be preempted. In a kernel probe it
+/// cannot; in a uprobe, where only migration is off, it can. Then two threads on one CPU overwrite
+/// each other's variables: records get the wrong thread, and in the worst case a pointer that the
+/// verifier had checked is replaced. The kernel keeps programs that can call others
+/// (`has_tail_call` in `check_max_stack_depth`) on the thread's stack. So each of these programs
+/// contains such a call. It is made only when the recording is over, and finds no program.
 #[inline(always)]
 pub(crate) fn state_in_uprobe(context: &impl EbpfContext) -> u32 {
     let now = state();
@@ -158,26 +161,26 @@ pub(crate) fn state_in_uprobe(context: &impl EbpfContext) -> u32 {
     now
 }
 
-/// As [`stopped`], for programs of uprobes: see [`state_in_uprobe`].
+/// Like [`stopped`], for programs of uprobes: see [`state_in_uprobe`].
 #[inline(always)]
 pub(crate) fn over(context: &impl EbpfContext) -> bool {
     state_in_uprobe(context) == state::STOPPED
 }
 
-/// Whether what begins now is passed over.
+/// Whether calls and packets that begin now are skipped.
 #[inline(always)]
 pub(crate) fn paused() -> bool {
     state() == state::PAUSED
 }
 
-/// The value in [`TARGETS`] of a process that is to be traced; `None` for others.
+/// The value in [`TARGETS`] of a traced process; `None` for other processes.
 #[inline(always)]
 pub(crate) fn target(tgid: u32) -> Option<u32> {
     let flags = TARGETS
         .get_ptr(tgid)
         .or_else(|| TARGETS.get_ptr(EVERY_PROCESS))?;
-    // SAFETY: the pointer is that of a live map element; a racing removal can at worst make the value
-    // stale.
+    // SAFETY: the pointer is that of a live map element; a racing removal can at worst make the
+    // value stale.
     Some(unsafe { *flags })
 }
 
@@ -186,7 +189,7 @@ pub(crate) fn target(tgid: u32) -> Option<u32> {
 pub(crate) struct Counters(*mut CpuCounters);
 
 impl Counters {
-    /// Those of `cpu`; `None` only if there is no such CPU.
+    /// The counters of `cpu`; `None` only if there is no such CPU.
     #[inline(always)]
     pub(crate) fn of(cpu: u32) -> Option<Self> {
         COUNTERS.get_ptr_mut(cpu).map(Self)
@@ -194,8 +197,8 @@ impl Counters {
 
     #[inline(always)]
     fn add(field: *mut u64, n: u64) -> u64 {
-        // SAFETY: `field` points into a live, 8-byte aligned array element that is only ever changed
-        // atomically.
+        // SAFETY: `field` points into a live, 8-byte aligned array element that is only ever
+        // changed atomically.
         unsafe { fetch_add(field, n) }
     }
 
@@ -206,13 +209,13 @@ impl Counters {
         Self::add(unsafe { &raw mut (*self.0).sequence }, 1)
     }
 
-    /// A call of `domain` began.
+    /// Counts a call of `domain` that began.
     #[inline(always)]
     pub(crate) fn seen(self, domain: u8) {
         self.all_seen(domain, 1);
     }
 
-    /// So many things of `domain` happened.
+    /// Counts `count` events of `domain` as seen.
     #[inline(always)]
     pub(crate) fn all_seen(self, domain: u8, count: u64) {
         let domain = usize::from(domain) & (DOMAINS - 1);
@@ -223,46 +226,46 @@ impl Counters {
         );
     }
 
-    /// A call of `domain` was lost.
+    /// Counts a lost call of `domain`.
     #[inline(always)]
     pub(crate) fn dropped(self, reason: DropReason, domain: u8) {
         self.all_dropped(reason, domain, 1);
     }
 
-    /// So many things of `domain` were lost.
+    /// Counts `count` events of `domain` as lost.
     #[inline(always)]
     pub(crate) fn all_dropped(self, reason: DropReason, domain: u8, count: u64) {
         let index = reason as usize * DOMAINS + (usize::from(domain) & (DOMAINS - 1));
-        // SAFETY: programs count only reasons below KERNEL_REASONS (asserted), and the mask keeps the
-        // domain in bounds.
+        // SAFETY: programs count only reasons below KERNEL_REASONS (asserted), and the mask keeps
+        // the domain in bounds.
         Self::add(
             unsafe { (&raw mut (*self.0).dropped).cast::<u64>().add(index) },
             count,
         );
     }
 
-    /// A function returned whose beginning is not known.
+    /// Counts a return of a function whose entry was not seen.
     #[inline(always)]
     pub(crate) fn unmatched_return(self) {
         // SAFETY: in bounds of the element.
         Self::add(unsafe { &raw mut (*self.0).unmatched_returns }, 1);
     }
 
-    /// A child process is not traced, because there is no room for it.
+    /// Counts a child process that is not traced, because there is no room for it.
     #[inline(always)]
     pub(crate) fn untraced_process(self) {
         // SAFETY: in bounds of the element.
         Self::add(unsafe { &raw mut (*self.0).untraced_processes }, 1);
     }
 
-    /// The collector is not told of a library, because there is no room in the ring.
+    /// Counts a library that was not reported to the collector, because the ring had no room.
     #[inline(always)]
     pub(crate) fn untold_library(self) {
         // SAFETY: in bounds of the element.
         Self::add(unsafe { &raw mut (*self.0).untold_libraries }, 1);
     }
 
-    /// The stack arguments of a call could not be read.
+    /// Counts a call whose stack arguments could not be read.
     #[inline(always)]
     pub(crate) fn unreadable_args(self) {
         // SAFETY: in bounds of the element.
@@ -270,7 +273,7 @@ impl Counters {
     }
 }
 
-/// A thread has come into [`THREADS`].
+/// Counts a thread that was added to [`THREADS`].
 #[inline(always)]
 pub(crate) fn thread_held() {
     if let Some(held) = THREADS_HELD.get_ptr_mut(0) {
@@ -279,7 +282,7 @@ pub(crate) fn thread_held() {
     }
 }
 
-/// A thread has left [`THREADS`].
+/// Counts a thread that was removed from [`THREADS`].
 #[inline(always)]
 pub(crate) fn thread_gone() {
     if let Some(held) = THREADS_HELD.get_ptr_mut(0) {
@@ -288,7 +291,7 @@ pub(crate) fn thread_gone() {
     }
 }
 
-/// Whether there are so many threads in [`THREADS`] that those without open calls have to leave.
+/// Whether [`THREADS`] has so many threads that those without open calls must be removed.
 #[inline(always)]
 pub(crate) fn threads_are_many() -> bool {
     let held = THREADS_HELD.get_ptr(0);
@@ -296,13 +299,13 @@ pub(crate) fn threads_are_many() -> bool {
     held.is_some_and(|held| unsafe { held.read_volatile() } > config().idle_threads)
 }
 
-/// Adds to `*field` in one atomic step and returns what it held before.
+/// Adds atomically to `*field`, and returns the previous value.
 ///
-/// The ordering must be stronger than relaxed: for a relaxed addition LLVM 22 emits the instruction that
-/// fetches nothing and takes the *operand* for the old value.
+/// The ordering must be stronger than relaxed: for a relaxed addition LLVM 22 emits the instruction
+/// that fetches nothing and takes the *operand* for the old value.
 ///
-/// `AtomicU64::fetch_add` is missing on BPF targets, because `core` offers it only where there is also a
-/// compare-and-swap for every width; the instruction itself has been there since Linux 5.12.
+/// `AtomicU64::fetch_add` is missing on BPF targets, because `core` offers it only where there is
+/// also a compare-and-swap for every width; the instruction itself has been there since Linux 5.12.
 ///
 /// # Safety
 ///

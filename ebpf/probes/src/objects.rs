@@ -1,6 +1,6 @@
-//! Code objects come and go. Theirs are the kernels' names, which the collector reads from the memory of
-//! the process. A thread that loads some is not held; one that unloads some is, if the collector has
-//! not read yet what was loaded before.
+//! Follows the loading and unloading of code objects. They contain the kernels' names, which the
+//! collector reads from the memory of the process. A thread that loads code objects is not held. A
+//! thread that unloads some is held if the collector has not yet read everything loaded before.
 
 use aya_ebpf::{
     btf_maps::LruHashMap,
@@ -15,16 +15,16 @@ use crate::{
     maps::{over, target},
 };
 
-/// How often a process has loaded code objects, by tgid. A process that is forgotten because there are too
-/// many is not held.
+/// How often a process has loaded code objects, by tgid. A process evicted from the full map is not
+/// held.
 #[btf_map]
 static LOADS: LruHashMap<u32, u32, 16384> = LruHashMap::new();
 
-/// The load, of those that [`LOADS`] counts, up to which the collector has read.
+/// Number of the load, as counted by [`LOADS`], up to which the collector has read.
 #[btf_map]
 static READ_LOADS: LruHashMap<u32, u32, 16384> = LruHashMap::new();
 
-/// On return of `hsa_executable_freeze`: the process has loaded code objects.
+/// At the return of `hsa_executable_freeze`: the process has loaded code objects.
 #[uretprobe]
 pub(crate) fn code_objects_changed(ctx: RetProbeContext) -> Option<()> {
     if over(&ctx) {
@@ -33,9 +33,10 @@ pub(crate) fn code_objects_changed(ctx: RetProbeContext) -> Option<()> {
     let id = bpf_get_current_pid_tgid();
     let flags = target((id >> 32) as u32)?;
     let process = (id >> 32) as u32;
-    // Two threads that load at the same time may count one load. Both come before what either unloads.
+    // Two threads that load at the same time may count as one load. Both loads precede whatever
+    // either thread unloads.
     let loads = number(LOADS.get_ptr(process)).wrapping_add(1);
-    // A full map forgets another process.
+    // A full map evicts another process.
     let _ = LOADS.insert(process, loads, 0);
     report(id, flags & !HOLD, task_op::CODE_OBJECTS, loads)
 }
@@ -49,7 +50,7 @@ pub(crate) fn code_objects_end(ctx: ProbeContext) -> Option<()> {
     hold_unread(bpf_get_current_pid_tgid())
 }
 
-/// Holds the current thread if there are code objects of its process that the collector has not read.
+/// Holds the current thread if the collector has not read all code objects of its process.
 #[inline(always)]
 pub(crate) fn hold_unread(id: u64) -> Option<()> {
     let process = (id >> 32) as u32;
@@ -61,7 +62,7 @@ pub(crate) fn hold_unread(id: u64) -> Option<()> {
     report(id, flags, task_op::CODE_OBJECTS, loads)
 }
 
-/// A number of a map; 0 if there is none.
+/// Value of a map element; 0 if there is none.
 #[inline(always)]
 fn number(found: Option<*const u32>) -> u32 {
     // SAFETY: the pointer is that of a live map element.

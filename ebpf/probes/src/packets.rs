@@ -1,4 +1,4 @@
-//! Packets of queues, when their doorbell rings.
+//! Packets of queues, read when their doorbell rings.
 
 use core::ffi::c_void;
 
@@ -26,16 +26,16 @@ use crate::{
     signals,
 };
 
-/// Offset of `queue_ptr` in an `amd_signal_t`, which begins with the kind.
+/// Offset of `queue_ptr` in an `amd_signal_t`; the structure begins with the kind.
 const SIGNAL_QUEUE: u64 = 48;
 
-/// `amd_signal_kind_t`: a doorbell, and a doorbell of old hardware.
+/// `amd_signal_kind_t` of a doorbell, and of a doorbell of old hardware.
 const DOORBELL_KINDS: [i64; 2] = [-1, -2];
 
-/// Offset of what is read of an `hsa_queue_t`, behind its type and features.
+/// Offset of the part of an `hsa_queue_t` that is read, after its type and features.
 const QUEUE_BASE: u64 = 8;
 
-/// `hsa_queue_t` from there on.
+/// Part of `hsa_queue_t` from [`QUEUE_BASE`] on.
 #[repr(C)]
 struct QueueHead {
     base: u64,
@@ -45,10 +45,11 @@ struct QueueHead {
     id: u64,
 }
 
-/// The largest ring that HSA allows has a million packets.
+/// Limit for the size of a ring. The largest that HSA allows has a million packets.
 const MAX_RING: u32 = 1 << 24;
 
-/// A value is stored into a signal: a doorbell rings, or the program prepares a signal for its next use.
+/// A value is stored into a signal: either a doorbell rings, or the program prepares a signal for
+/// its next use.
 #[inline(always)]
 pub(crate) fn signal_stored(hit: &Hit) -> Option<()> {
     let [signal, value, ..] = hit.args();
@@ -88,7 +89,8 @@ pub(crate) fn signal_stored(hit: &Hit) -> Option<()> {
         first: value,
         value,
         flags: 0,
-        // After the read index, which tells what had been consumed by then; the doorbell has still not rung.
+        // Taken after the read index, which shows what had been consumed by then; the doorbell has
+        // still not rung.
         // SAFETY: a helper without arguments.
         time: unsafe { bpf_ktime_get_boot_ns() },
     };
@@ -98,8 +100,8 @@ pub(crate) fn signal_stored(hit: &Hit) -> Option<()> {
         .get_ptr_mut(key)
         .filter(|progress| unsafe { (**progress).id } == queue.id);
     if let Some(progress) = known {
-        // SAFETY: a live map element; threads that race here at worst have packets read twice or not at all,
-        // which the collector notices by their indices.
+        // SAFETY: a live map element. Threads that race here at worst have packets read twice or
+        // not at all, which the collector notices by their indices.
         unsafe {
             let mut wakes = (*progress).next >> INDEX_BITS;
             let next = (*progress).next & ((1 << INDEX_BITS) - 1);
@@ -126,11 +128,13 @@ pub(crate) fn signal_stored(hit: &Hit) -> Option<()> {
             id: queue.id,
             next: WAKES | (value + 1),
         };
-        // A full map only means that packets without a doorbell of their own are left to the collector.
+        // If the map is full, only packets without a doorbell of their own are left to the
+        // collector.
         let _ = QUEUES.insert(key, progress, 0);
-        // Packets before the first doorbell that is seen of a queue belong to it only in a process whose every doorbell
-        // has been seen; in others they may have been announced before anybody looked. Those that are still to be
-        // consumed are worth having, but nobody knows who submitted them.
+        // Packets before the first doorbell seen of a queue belong to it only if every doorbell of
+        // the process has been seen. In other processes they may have been submitted before tracing
+        // began. Those that are still to be consumed are worth recording, but nobody knows who
+        // submitted them.
         let is_from_start = target(hit.pid()).is_some_and(|flags| flags & FROM_START != 0);
         let first = if is_from_start {
             0
@@ -160,9 +164,10 @@ pub(crate) fn signal_stored(hit: &Hit) -> Option<()> {
     if paused() {
         return None;
     }
-    // A loop whose body the verifier follows once or twice, however long it is.
-    // SAFETY: the map is an array, `step` has the signature that the helper asks for, and what is handed to it lives
-    // through the call.
+    // This helper is used as a loop whose body the verifier follows once or twice, however long it
+    // is.
+    // SAFETY: the map is an array, `step` has the signature that the helper requires, and `queue`
+    // lives through the call.
     unsafe {
         bpf_for_each_map_elem(
             core::ptr::from_ref(&STEPS).cast_mut().cast(),
@@ -174,14 +179,14 @@ pub(crate) fn signal_stored(hit: &Hit) -> Option<()> {
     Some(())
 }
 
-/// Looks at the packet that is as many behind the first as the number of this step says. Not 0 if it was the last.
+/// Examines the packet at this step's distance from the first. Returns non-zero if it was the last.
 extern "C" fn step(
     _map: *mut c_void,
     step: *const u32,
     _value: *mut u8,
     queue: *const Ringing,
 ) -> i64 {
-    // SAFETY: the helper hands over a live key and what was given to it.
+    // SAFETY: the helper passes a live key and the pointer that was given to it.
     let (step, queue) = unsafe { (*step, &*queue) };
     let index = queue.first + u64::from(step);
     if index > queue.value {
@@ -191,17 +196,17 @@ extern "C" fn step(
     0
 }
 
-/// In [`Ringing::flags`], not in records: the collector is to be woken, because there are more packets before it than are
-/// read here, or because few doorbells of the queue have been seen. A flag, because all that is on the stack at one time
-/// has to fit into 512 bytes.
+/// Bit in [`Ringing::flags`], not in records: wake the collector, because more packets precede this
+/// one than are read here, or because few doorbells of the queue have been seen. It is a flag
+/// because everything that is on the stack at one time must fit into 512 bytes.
 const WAKE: u32 = 1 << 31;
 
-/// Doorbells of a queue that wake the collector. Their kernels may be ones that were being loaded when the recording began,
-/// so that nothing told of them; their names are in memory only as long as the process lives. HIP begins a stream with
-/// barriers, so it is more than one.
+/// Number of doorbells of a queue that wake the collector. Their kernels may have been loaded
+/// unnoticed when the recording began; their names are in memory only as long as the process lives.
+/// HIP begins a stream with barriers, so one doorbell would not suffice.
 const WAKES: u64 = 8 << INDEX_BITS;
 
-/// Bits of an index in [`QueueProgress::next`]: no queue lives to see more packets.
+/// Number of bits of an index in [`QueueProgress::next`]. No queue lives long enough to need more.
 const INDEX_BITS: u32 = 56;
 
 /// A queue whose doorbell rings.
@@ -212,18 +217,18 @@ struct Ringing<'a> {
     ring: u64,
     packets: u32,
     read_index: u64,
-    /// Index of the first packet to look at.
+    /// Index of the first packet to examine.
     first: u64,
-    /// What is stored into the doorbell: the index of the packet that it is about.
+    /// Value stored into the doorbell: the index of the packet that it announces.
     value: u64,
-    /// Bits of [`packet_flags`] for all of them, of which `UNWITNESSED` is for those before the last.
+    /// Bits of [`packet_flags`] for all packets; `UNWITNESSED` applies to those before the last.
     flags: u32,
-    /// When, ns `CLOCK_BOOTTIME`.
+    /// Time of the store, ns `CLOCK_BOOTTIME`.
     time: u64,
 }
 
-/// Writes the record of the packet at `index`. One `before` the doorbell's own is passed over if it is not
-/// valid: its own doorbell is still to come.
+/// Writes the record of the packet at `index`. A packet before the doorbell's own is skipped if it
+/// is not valid: its own doorbell will follow.
 #[inline(always)]
 fn packet(queue: &Ringing<'_>, index: u64) -> Option<()> {
     let hit = queue.hit;
@@ -236,8 +241,9 @@ fn packet(queue: &Ringing<'_>, index: u64) -> Option<()> {
         return packet_lost(place, before, counters);
     };
     let record = slot.as_mut_ptr();
-    // Straight into the record: 64 bytes are much of the stack.
-    // SAFETY: the helper checks the user address and writes within the record, whole even if it fails.
+    // Read directly into the record: 64 bytes would take much of the stack.
+    // SAFETY: the helper checks the user address and writes only within the record, which it fills
+    // even if it fails.
     let failed =
         unsafe { read_user((&raw mut (*record).packet).cast(), 64, place as *const _) } != 0;
     if failed {
@@ -295,7 +301,7 @@ fn packet(queue: &Ringing<'_>, index: u64) -> Option<()> {
         }
     }
     if queue.flags & WAKE != 0 && !before {
-        // The ring holds the others only until it comes round.
+        // The queue's ring holds the other packets only until it wraps around.
         slot.submit_now();
     } else {
         slot.submit(true);
@@ -303,10 +309,10 @@ fn packet(queue: &Ringing<'_>, index: u64) -> Option<()> {
     Some(())
 }
 
-/// The ring is full: the packet at `place` is lost, if it is one.
+/// Counts the packet at `place` as lost because the ring is full, if there is a packet.
 #[inline(always)]
 fn packet_lost(place: u64, before: bool, counters: Counters) -> Option<()> {
-    // Those that its domain depends on, one by one.
+    // Reads, one by one, the words that determine its domain.
     let [header, grid, kernel] = [0, 8, 32].map(|offset| {
         // SAFETY: the helper checks the address.
         unsafe { bpf_probe_read_user((place + offset) as *const u64) }.unwrap_or(0)
@@ -329,7 +335,7 @@ fn domain_of(packet: &[u64; 8]) -> u8 {
     }
 }
 
-/// Something was to be read that could not be: seen and lost.
+/// Counts something that could not be read as seen and lost.
 #[inline(always)]
 fn unreadable(domain: Domain) -> Option<()> {
     // SAFETY: a helper without arguments.
@@ -339,11 +345,11 @@ fn unreadable(domain: Domain) -> Option<()> {
     None
 }
 
-/// The queue at `address` ends: another one may get its address.
+/// Handles the end of the queue at `address`, which another queue may get afterwards.
 #[inline(always)]
 pub(crate) fn queue_destroyed(hit: &Hit, address: u64) -> Option<()> {
     let key = hit.object(address);
-    // A queue that has had no packets is of no interest.
+    // A queue without packets is of no interest.
     // SAFETY: nothing is read through the pointer.
     QUEUES.get_ptr(key)?;
     let _ = QUEUES.remove(key);
@@ -364,7 +370,7 @@ pub(crate) fn queue_destroyed(hit: &Hit, address: u64) -> Option<()> {
         });
         (&raw mut (*record).pid).write(hit.pid());
         (&raw mut (*record).reason).write(queue_reason::DESTROY);
-        // After the indices, which tell what had been consumed by then.
+        // Taken after the indices, which show what had been consumed by then.
         (&raw mut (*record).time).write(bpf_ktime_get_boot_ns());
         (&raw mut (*record).queue).write(address);
         (&raw mut (*record).read_index).write(read_index);

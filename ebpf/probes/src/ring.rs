@@ -1,4 +1,4 @@
-//! Writing records: into the ring of the CPU that the program runs on.
+//! Writes records into the ring of the CPU that the program runs on.
 
 use aya_ebpf::{
     bindings::{BPF_RB_AVAIL_DATA, BPF_RB_FORCE_WAKEUP, BPF_RB_NO_WAKEUP},
@@ -16,7 +16,7 @@ use crate::maps::{Counters, RINGS, config};
 
 type Ring = RingBuf<(), { 1 << 20 }, 0>;
 
-/// A place in a ring, reserved for a record of type `T`; to be filled and submitted.
+/// A reserved place in a ring for a record of type `T`, to be filled and submitted.
 pub(crate) struct Slot<T: 'static> {
     ring: &'static Ring,
     entry: RingBufEntry<T>,
@@ -32,13 +32,14 @@ impl<T: 'static> Slot<T> {
         Some(Self { ring, entry })
     }
 
-    /// Where to write the record. Every byte must be written before [`Slot::submit`].
+    /// Pointer to the record. Every byte must be written before [`Slot::submit`].
     #[inline(always)]
     pub(crate) fn as_mut_ptr(&mut self) -> *mut T {
         self.entry.as_mut_ptr()
     }
 
-    /// Hands the record over. The collector polls; if it `may_wake`, it is woken when much is waiting.
+    /// Submits the record. The collector polls; if the record `may_wake`, the collector is woken
+    /// when much data is waiting.
     #[inline(always)]
     pub(crate) fn submit(self, may_wake: bool) {
         let wake = may_wake && self.waiting() >= config().wakeup_bytes;
@@ -49,13 +50,13 @@ impl<T: 'static> Slot<T> {
         }));
     }
 
-    /// Gives the place back without a record.
+    /// Releases the place without a record.
     #[inline(always)]
     pub(crate) fn discard(self) {
         self.entry.discard(u64::from(BPF_RB_NO_WAKEUP));
     }
 
-    /// Bytes that the collector has not read yet.
+    /// Number of bytes that the collector has not read yet.
     #[inline(always)]
     fn waiting(&self) -> u64 {
         // SAFETY: the ring is a live map; the helper only reads its positions.
@@ -67,19 +68,20 @@ impl<T: 'static> Slot<T> {
         }
     }
 
-    /// Hands the record over and wakes the collector up at once.
+    /// Submits the record and wakes the collector at once.
     #[inline(always)]
     pub(crate) fn submit_now(self) {
         self.entry.submit(u64::from(BPF_RB_FORCE_WAKEUP));
     }
 }
 
-/// Set in [`Frame::flags`] of the calls whose records may wake the collector: one of a few, and it does
-/// not leave the kernel. A wake-up is an interrupt, which costs more than the whole record; from the
-/// moment on which much is waiting until the collector runs, each record would send one.
+/// Flag in [`Frame::flags`] of calls whose records may wake the collector. It is set for few calls,
+/// and never leaves the kernel. A wake-up is an interrupt, which costs more than the whole record.
+/// If all records could wake the collector, each one would send an interrupt from the moment when
+/// much data is waiting until the collector runs.
 const MAY_WAKE: u32 = 1 << 16;
 
-/// The bits to set in [`Frame::flags`] of call number `sequence` of a CPU.
+/// The bits to set in [`Frame::flags`] for the call with number `sequence` on a CPU.
 #[inline(always)]
 pub(crate) fn wake_flag(sequence: u64) -> u32 {
     if sequence & u64::from(config().wakeup_mask) == 0 {
@@ -89,7 +91,7 @@ pub(crate) fn wake_flag(sequence: u64) -> u32 {
     }
 }
 
-/// What a record says besides what its frame says.
+/// The parts of a record that are not in its frame.
 pub(crate) struct Outcome {
     /// [`gputrace_abi::record::kind`].
     pub(crate) kind: u8,
@@ -97,9 +99,9 @@ pub(crate) struct Outcome {
     pub(crate) flags: u32,
     /// `tgid << 32 | tid`.
     pub(crate) id: u64,
-    /// Calls around this one.
+    /// Number of calls around this one.
     pub(crate) depth: u32,
-    /// ns, `CLOCK_BOOTTIME`.
+    /// Time of the end, ns `CLOCK_BOOTTIME`.
     pub(crate) end: u64,
     /// The return register.
     pub(crate) result: u64,
@@ -120,7 +122,7 @@ pub(crate) unsafe fn finish(frame: *const Frame, outcome: &Outcome) {
     }
 }
 
-/// Writes the record of `frame`. False if the ring is full.
+/// Writes the record of `frame`. Returns false if the ring is full.
 ///
 /// # Safety
 ///
@@ -141,7 +143,8 @@ unsafe fn write_span(frame: *const Frame, outcome: &Outcome) -> bool {
             return false;
         };
         let record = slot.as_mut_ptr();
-        // SAFETY: the slot is as large as a `LongSpan`, which begins with a `Span`; the frame is live.
+        // SAFETY: the slot is as large as a `LongSpan`, which begins with a `Span`; the frame is
+        // live.
         unsafe {
             fill(record.cast(), frame, outcome, LONG_SPAN_SIZE as u16);
             (&raw const (*frame).stack).copy_to_nonoverlapping(&raw mut (*record).stack, 1);
@@ -177,7 +180,8 @@ unsafe fn fill(span: *mut Span, frame: *const Frame, outcome: &Outcome, size: u1
         (&raw mut (*span).correlation).write((*frame).correlation);
         (&raw mut (*span).parent).write((*frame).parent);
         (&raw mut (*span).result).write(outcome.result);
-        // Said not to overlap, which makes this six moves; else it is a call of a loop over bytes.
+        // Declared as non-overlapping, so that this becomes six moves instead of a call of a loop
+        // over bytes.
         (&raw const (*frame).args).copy_to_nonoverlapping(&raw mut (*span).args, 1);
     }
 }

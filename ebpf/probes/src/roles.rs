@@ -1,7 +1,7 @@
-//! What is done at the functions that say something of the GPU's work: each has a [`role`].
+//! Actions at functions that report the GPU's work: each such function has a [`role`].
 //!
-//! Nothing knows which function was called except by its role. Everything is read from the process's own memory, which
-//! only this thread's function is about to read as well, so it is there.
+//! The role is all that is known about the called function. All data is read from the process's own
+//! memory. This thread's function is about to read it as well, so it is resident.
 
 use aya_ebpf::bindings::pt_regs;
 use gputrace_abi::{cookie::Cookie, frame::Thread, gpu::role};
@@ -15,10 +15,11 @@ use crate::{
     signals,
 };
 
-/// Does what the role of the function asks for, in the thread whose open calls are in `thread`, if it is known.
+/// Does what the role of the function requires, in the thread whose open calls are in `thread`, if
+/// it is known.
 ///
-/// Not inlined, so that it is in the object once, and so that nothing of it is on its callers' stacks: before Linux
-/// 6.13 all functions that are active at one time share 512 bytes.
+/// Not inlined, so that the object contains it once, and its variables are not on its callers'
+/// stacks: before Linux 6.13, all functions that are active at one time share 512 bytes.
 #[inline(never)]
 pub(crate) fn observe(
     regs: *const pt_regs,
@@ -28,9 +29,9 @@ pub(crate) fn observe(
     thread: *mut Thread,
 ) -> u64 {
     let cookie = Cookie(cookie);
-    // SAFETY: the context of the program.
+    // SAFETY: the registers in the program's context.
     let [first, ..] = arguments(unsafe { &*regs });
-    // Signals are read whoever uses them; only work has an origin, which is to be looked for.
+    // Signals are read whoever uses them. Only work has an origin, which must be determined.
     match cookie.role() {
         role::REARM => return signals::rearmed(id, first),
         role::SIGNAL_DESTROY => return signals::destroyed(id, first),

@@ -1,10 +1,12 @@
-//! Scheduling of traced threads: when they have no processor, whether they were waiting for one, and who woke them.
+//! Scheduling of traced threads: when they have no processor, whether they were waiting for one,
+//! and which thread woke them.
 //!
-//! A stretch begins when a thread leaves its processor and is counted then, on that processor. Its record is written when
-//! the thread comes back. What is still off at the end is read from the map.
+//! An off-CPU period begins when a thread leaves its processor, and is counted then, on that
+//! processor. Its record is written when the thread comes back. Periods that have not ended at the
+//! end of the recording are read from the map.
 //!
-//! Raw tracepoints, for the reason that [`crate::lifecycle`] gives: of the switches that an ordinary one should have seen,
-//! 301 within 14 s went by on two busy processors.
+//! The programs are on raw tracepoints, for the reason that [`crate::lifecycle`] gives: an ordinary
+//! tracepoint missed 301 switches within 14 s on two busy processors.
 
 use aya_ebpf::{
     btf_maps::HashMap,
@@ -28,11 +30,11 @@ use crate::{
     ring::Slot,
 };
 
-/// Traced threads that have no processor, by thread id.
+/// Traced threads without a processor, by thread id.
 #[btf_map]
 pub(crate) static OFF_CPU: HashMap<u32, OffCpu, 1> = HashMap::new();
 
-/// A processor goes from one thread to another; runs in the one that leaves.
+/// When a processor switches from one thread to another; runs in the thread that leaves.
 #[raw_tracepoint(tracepoint = "sched_switch")]
 pub(crate) fn sched_switched(ctx: RawTracePointContext) -> Option<()> {
     if stopped() {
@@ -48,7 +50,7 @@ pub(crate) fn sched_switched(ctx: RawTracePointContext) -> Option<()> {
     leaves(if is_preempted == 0 { state } else { 0 }, time)
 }
 
-/// A thread may run again.
+/// When a thread becomes runnable.
 #[raw_tracepoint(tracepoint = "sched_wakeup")]
 pub(crate) fn sched_woken(ctx: RawTracePointContext) -> Option<()> {
     if stopped() {
@@ -56,7 +58,8 @@ pub(crate) fn sched_woken(ctx: RawTracePointContext) -> Option<()> {
     }
     let tid = task_id(ctx.arg(0), config().task_pid)?;
     let off = OFF_CPU.get_ptr_mut(tid)?;
-    // SAFETY: a live map element; a thread is woken by one processor at a time, and comes back after that.
+    // SAFETY: a live map element; a thread is woken by one processor at a time, and gets a
+    // processor after that.
     unsafe {
         if (*off).woken == 0 {
             (*off).woken = bpf_ktime_get_boot_ns();
@@ -71,14 +74,14 @@ pub(crate) fn sched_woken(ctx: RawTracePointContext) -> Option<()> {
 fn leaves(state: u32, time: u64) -> Option<()> {
     let id = bpf_get_current_pid_tgid();
     let (pid, tid) = ((id >> 32) as u32, id as u32);
-    // The idle task of each processor has the id 0, which in `TARGETS` stands for every process.
+    // The idle task of each processor has the id 0, which stands for every process in `TARGETS`.
     if tid == 0 {
         return None;
     }
     if state & STATE_GONE != 0 {
         return None;
     }
-    // On a whole node, only threads that have called something.
+    // On a whole node, only threads that have called a traced function count.
     match TARGETS.get_ptr(pid) {
         // SAFETY: a live map element.
         Some(flags) if unsafe { *flags } & STARTER != 0 => return None,
@@ -127,7 +130,7 @@ fn arrives(tid: u32, time: u64) -> Option<()> {
                 (*off).end = time;
                 slot.as_mut_ptr().write(*off);
             }
-            // Not from here: waking up the collector takes locks of the scheduler.
+            // Does not wake the collector: that would take locks of the scheduler.
             slot.submit(false);
         }
         None => lost(cpu, DropReason::RingFull),
@@ -135,7 +138,7 @@ fn arrives(tid: u32, time: u64) -> Option<()> {
     OFF_CPU.remove(tid).ok()
 }
 
-/// Counts a stretch that began on `cpu` as lost.
+/// Counts an off-CPU period that began on `cpu` as lost.
 #[inline(always)]
 fn lost(cpu: u32, reason: DropReason) {
     if let Some(counters) = Counters::of(cpu) {

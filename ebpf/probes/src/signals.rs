@@ -1,5 +1,5 @@
-//! Which completion signals are in use, so that they are read before their stamps are lost: when the
-//! runtime uses them again, destroys them, or the process ends.
+//! Keeps track of the completion signals in use, and reads them before their timestamps are lost:
+//! when the runtime uses them again or destroys them, or when the process ends.
 
 use core::ffi::c_void;
 
@@ -24,17 +24,18 @@ use crate::{
     ring::Slot,
 };
 
-/// A packet or copy will complete the signal `key`.
+/// Notes that a packet or copy will complete the signal `key`.
 #[inline(always)]
 pub(crate) fn used(key: Object) {
     if is_used(key) || SIGNALS.insert(key, 0, u64::from(BPF_NOEXIST)).is_err() {
         return;
     }
-    // So that the end of other processes costs nothing. Without room, the collector finds what is complete.
+    // Noted so that the end of other processes costs nothing. If there is no room, the collector
+    // finds the completed signals.
     let _ = SIGNALLING.insert(key.process as u32, 0, 0);
 }
 
-/// The runtime is about to set a signal to its initial value again.
+/// The runtime is about to reset a signal to its initial value.
 #[inline(always)]
 pub(crate) fn rearmed(id: u64, signal: u64) -> u64 {
     let key = Object {
@@ -62,7 +63,7 @@ pub(crate) fn destroyed(id: u64, signal: u64) -> u64 {
     0
 }
 
-/// A process ends itself: its memory is still there.
+/// A process exits; its memory still exists.
 #[tracepoint(category = "syscalls", name = "sys_enter_exit_group")]
 pub(crate) fn process_exits(_ctx: TracePointContext) -> Option<()> {
     if stopped() {
@@ -71,7 +72,7 @@ pub(crate) fn process_exits(_ctx: TracePointContext) -> Option<()> {
     sweep()
 }
 
-/// On entry of `hsa_shut_down`: the runtime is about to free signals that nobody has destroyed.
+/// At the entry of `hsa_shut_down`: the runtime is about to free signals that nobody has destroyed.
 #[uprobe]
 pub(crate) fn runtime_ends(ctx: ProbeContext) -> Option<()> {
     if over(&ctx) {
@@ -86,8 +87,8 @@ fn sweep() -> Option<()> {
     let mut id = bpf_get_current_pid_tgid();
     // Nothing is read through the pointer.
     SIGNALLING.get_ptr((id >> 32) as u32)?;
-    // SAFETY: the map is one that can be walked, `visit` has the signature that the helper asks for, and `id` lives
-    // through the call.
+    // SAFETY: the map can be walked, `visit` has the signature that the helper requires, and `id`
+    // lives through the call.
     unsafe {
         bpf_for_each_map_elem(
             core::ptr::from_ref(&SIGNALS).cast_mut().cast(),
@@ -99,23 +100,24 @@ fn sweep() -> Option<()> {
     Some(())
 }
 
-/// Reads the signal `key` if it is of the process of thread `id`.
+/// Reads the signal `key` if it belongs to the process of thread `id`.
 extern "C" fn visit(
     _map: *mut c_void,
     key: *const Object,
     _value: *mut u32,
     id: *const u64,
 ) -> i64 {
-    // SAFETY: the helper hands over a live key and what was given to it.
+    // SAFETY: the helper passes a live key and the pointer that was given to it.
     let (key, id) = unsafe { (*key, *id) };
-    // One that is complete has told everything; its memory may go before the next sweep.
+    // A complete signal holds nothing more to read, and its memory may be gone at the next sweep.
     if key.process == id >> 32 && harvest(id, key.address, completion_reason::EXIT) != 0 {
         let _ = SIGNALS.remove(key);
     }
     0
 }
 
-/// Writes the record of a completion signal as it is now, or counts it as lost. Not 0 if it is complete.
+/// Writes the record of a completion signal in its current state, or counts it as lost. Returns
+/// non-zero if the signal is complete.
 #[inline(never)]
 fn harvest(id: u64, signal: u64, reason: u32) -> u64 {
     let domain = Domain::Completion.id();
@@ -125,8 +127,8 @@ fn harvest(id: u64, signal: u64, reason: u32) -> u64 {
         return 0;
     };
     counters.seen(domain);
-    // `amd_signal_t` from its value on, then ROCr's own words behind it. The value first: if it says that the work is
-    // done, what is read later is what the work left.
+    // Reads `amd_signal_t` from its value on, and ROCr's own words that follow. The value is read
+    // first: if it says that the work is done, the later reads return the work's final results.
     // SAFETY: the helper checks the addresses.
     let (Ok([value, _, _, start, end]), Ok([sdma_start, _, mark, _, sdma_end])) = (unsafe {
         (
@@ -137,7 +139,7 @@ fn harvest(id: u64, signal: u64, reason: u32) -> u64 {
         counters.dropped(DropReason::MemoryUnreadable, domain);
         return 0;
     };
-    // The first structure is HSA's, the words behind it are ROCr's alone.
+    // HSA defines the first structure; only ROCr defines the words after it.
     let (sdma_start, sdma_end) = if mark == SIGNAL_MARK {
         (sdma_start, sdma_end)
     } else {
@@ -148,7 +150,8 @@ fn harvest(id: u64, signal: u64, reason: u32) -> u64 {
         return 0;
     };
     let record = slot.as_mut_ptr();
-    // After the value: one that is complete proves that the work had ended by then, not by the call's beginning.
+    // Taken after the value: a complete signal proves that the work had ended by this time, not by
+    // the call's beginning.
     // SAFETY: a helper without arguments.
     let time = unsafe { bpf_ktime_get_boot_ns() };
     // SAFETY: the slot is as large as a `Completion`.
@@ -173,7 +176,7 @@ fn harvest(id: u64, signal: u64, reason: u32) -> u64 {
     u64::from(value.cast_signed() <= 0)
 }
 
-/// Whether a signal is a completion signal of something that was seen.
+/// Whether a signal is the completion signal of a packet or copy that was seen.
 #[inline(always)]
 fn is_used(key: Object) -> bool {
     SIGNALS.get_ptr(key).is_some()

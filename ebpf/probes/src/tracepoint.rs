@@ -1,8 +1,8 @@
-//! Any tracepoint of the kernel: its record is copied as it is, as much of it as the loader says. The same for functions of
-//! the kernel, whose record are the registers.
+//! Any tracepoint of the kernel: its record is copied unchanged, up to the size that the loader
+//! sets. The same program serves functions of the kernel, whose record consists of the registers.
 //!
-//! Some tracepoints of a driver fire a million times a second. Each has a guard: what is beyond so many in a second is
-//! counted and left out.
+//! Some tracepoints of a driver fire a million times per second, so each has a rate limit: records
+//! beyond it are counted and left out.
 
 use core::ffi::c_void;
 
@@ -31,37 +31,37 @@ use crate::{
     ring::Slot,
 };
 
-/// Settings, in a section of their own so that the loader can replace it as a whole.
+/// Settings, in a separate section so that the loader can replace them as a whole.
 #[unsafe(no_mangle)]
 #[unsafe(link_section = ".rodata.trace")]
 static TRACE_CONFIG: Global<TraceConfig> = Global::new(TraceConfig { per_second: 0 });
 
-/// Rates, by the tracepoint's number.
+/// Rates, by number of the tracepoint.
 #[btf_map]
 pub(crate) static TRACE_RATES: Array<TraceRate, TRACEPOINTS> = Array::new();
 
 const SECOND: u64 = 1_000_000_000;
 
-/// A tracepoint that the loader has chosen.
+/// At a tracepoint that the loader has chosen.
 #[tracepoint]
 pub(crate) fn trace_event(ctx: TracePointContext) -> Option<()> {
     observe(ctx.as_ptr())
 }
 
-/// A function of the kernel that the loader has chosen: its record are the registers at the entry, from `r15` to `rdi`
-/// (`struct pt_regs` of the kernel's `asm/ptrace.h`).
+/// At a function of the kernel that the loader has chosen. Its record consists of the registers at
+/// the entry, from `r15` to `rdi` (`struct pt_regs` of the kernel's `asm/ptrace.h`).
 #[kprobe]
 pub(crate) fn kernel_function(ctx: ProbeContext) -> Option<()> {
     observe(ctx.as_ptr())
 }
 
-/// Copies what lies at `ctx`, as much as the cookie says.
+/// Copies the data at `ctx`, as many bytes as the cookie says.
 #[inline(always)]
 fn observe(ctx: *mut c_void) -> Option<()> {
     if stopped() {
         return None;
     }
-    // SAFETY: the context of this program; a helper that only reads it.
+    // SAFETY: this program's own context, which the helper only reads.
     let cookie = unsafe { bpf_get_attach_cookie(ctx) };
     let (number, size) = (cookie as u32, (cookie >> 32) as u32);
     // SAFETY: helpers without arguments.
@@ -84,18 +84,19 @@ fn observe(ctx: *mut c_void) -> Option<()> {
     Some(())
 }
 
-/// Whether the tracepoint has had its share of this second.
+/// Whether the tracepoint has reached its limit for this second.
 #[inline(always)]
 fn is_too_much(number: u32, time: u64) -> bool {
     let most = TRACE_CONFIG.load().per_second;
-    // Functions have a map of their own, and higher numbers.
+    // Functions have numbers above those of tracepoints, and a map of their own.
     let Some(rate) = TRACE_RATES.get_ptr_mut(number & (TRACEPOINTS as u32 - 1)) else {
         return false;
     };
     if most == 0 {
         return false;
     }
-    // SAFETY: a live map element. Two processors may begin the same second at once; then some records more get through.
+    // SAFETY: a live map element. If two processors begin the same second at once, a few additional
+    // records get through.
     unsafe {
         let since = (&raw const (*rate).since).read_volatile();
         if time.wrapping_sub(since) >= SECOND && time > since {
@@ -106,7 +107,8 @@ fn is_too_much(number: u32, time: u64) -> bool {
     }
 }
 
-/// Writes a record of type `T`, which is a [`TraceHead`] and `ROOM` bytes. `None` if the ring is full.
+/// Writes a record of type `T`, which is a [`TraceHead`] and `ROOM` bytes. `None` if the ring is
+/// full.
 #[inline(always)]
 fn write<T: 'static, const ROOM: usize>(
     record: *mut c_void,
@@ -117,10 +119,11 @@ fn write<T: 'static, const ROOM: usize>(
 ) -> Option<()> {
     let mut slot = Slot::<T>::reserve()?;
     let head = slot.as_mut_ptr().cast::<TraceHead>();
-    // What is left of a size by this mask is below the room, which the verifier sees.
+    // The masked size is below the room, which the verifier can see.
     let size = size & (ROOM as u32 - 1);
     let id = bpf_get_current_pid_tgid();
-    // SAFETY: the slot is as large as a head and `ROOM` bytes behind it; the helper checks the address to read from.
+    // SAFETY: the slot is as large as a head followed by `ROOM` bytes; the helper checks the
+    // address to read from.
     unsafe {
         (&raw mut (*head).header).write(RecordHeader {
             size: whole,
@@ -135,12 +138,14 @@ fn write<T: 'static, const ROOM: usize>(
         (&raw mut (*head).size).write(size);
         let data = head.add(1).cast::<u64>();
         for word in 0..ROOM / 8 {
-            // Volatile, which keeps these moves from becoming a call of a loop over bytes.
+            // Volatile, which keeps the compiler from turning these moves into a call of a loop
+            // over bytes.
             data.add(word).write_volatile(0);
         }
         bpf_probe_read_kernel(data.cast(), size, record);
     }
-    // Tracepoints may be within the scheduler or an interrupt: no place to wake anybody up.
+    // Tracepoints may be inside the scheduler or an interrupt, where waking the collector is not
+    // allowed.
     slot.submit(false);
     Some(())
 }

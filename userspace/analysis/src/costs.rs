@@ -1,4 +1,5 @@
-//! What the probes cost the programs, estimated: for telling that a program was much slower than without.
+//! Estimates what the probes cost the traced programs, to warn if a program was much slower than
+//! without them.
 
 use std::{collections::HashMap, fmt, io::Write as _, sync::LazyLock, time::Duration};
 
@@ -13,23 +14,23 @@ use gputrace_export::{
     exporter::{ExportError, Exporter, Output},
 };
 
-/// From this part of the threads' time on, it is told.
+/// Share of the threads' time above which costs are reported.
 const MUCH: f64 = 0.2;
 
-/// But not for less than this, which nobody notices.
+/// Costs below this are never reported, because nobody notices them.
 const LITTLE: Duration = Duration::from_millis(10);
 
-/// ns that an instruction takes which is executed under the debug exception: on a physical machine, and in a virtual one,
-/// which the exception leaves.
+/// Time in ns of an instruction that is executed under the debug exception: on a physical machine,
+/// and in a virtual machine, which each exception exits.
 const STEP: u64 = 900;
 const VIRTUAL_STEP: u64 = 14_000;
 
-/// ns that the other kinds of hits take.
+/// Time in ns of the other kinds of probe hits.
 const OPTIMIZED: u64 = 200;
 const EMULATED: u64 = 400;
 const RETURN: u64 = 250;
 
-/// What an instruction under the debug exception costs on this machine, ns.
+/// Time in ns of an instruction under the debug exception on this machine.
 pub static MACHINE_STEP: LazyLock<u64> = LazyLock::new(|| {
     let is_virtual = kernel::read_text("/proc/cpuinfo").is_ok_and(|text| {
         let flags = text.lines().find(|line| line.starts_with("flags"));
@@ -38,8 +39,8 @@ pub static MACHINE_STEP: LazyLock<u64> = LazyLock::new(|| {
     if is_virtual { VIRTUAL_STEP } else { STEP }
 });
 
-/// What the probes of a function take of one call, ns, roughly; `None` if it is not known how it is probed. `step` is what an
-/// instruction under the debug exception costs, e.g. [`MACHINE_STEP`].
+/// Rough cost of a function's probes per call, ns; `None` if it is unknown how the function is
+/// probed. `step` is the cost of an instruction under the debug exception, e.g. [`MACHINE_STEP`].
 #[must_use]
 pub fn of_call(cost: ProbeCost, domain: Option<Domain>, step: u64) -> Option<u64> {
     let entry = match cost {
@@ -48,7 +49,7 @@ pub fn of_call(cost: ProbeCost, domain: Option<Domain>, step: u64) -> Option<u64
         ProbeCost::Emulated => EMULATED,
         ProbeCost::SingleStepped => step,
     };
-    // The ends of programs' own functions are seen at the instructions that leave them.
+    // For programs' own functions, the end is probed at the instructions that leave them.
     let end = match domain {
         Some(Domain::Function) => step,
         _ => RETURN,
@@ -61,23 +62,24 @@ pub fn of_call(cost: ProbeCost, domain: Option<Domain>, step: u64) -> Option<u64
 struct Hits {
     name: String,
     is_other: bool,
-    /// Of one call, ns.
+    /// Cost per call, ns.
     cost: u64,
     calls: u64,
 }
 
-/// Counts calls, and estimates what their probes took. Makes no file: what is worth telling is written to a text.
+/// Counts calls and estimates the cost of their probes. Makes no file: a remark worth showing is
+/// written to a text.
 #[derive(Debug)]
 pub struct CostExporter {
     to: SharedText,
     step: u64,
     functions: HashMap<u32, Hits, RandomState>,
-    /// When the first call of each thread began and its last one ended.
+    /// Begin of the first call and end of the last call of each thread.
     threads: HashMap<(u32, u32), (u64, u64), RandomState>,
 }
 
 impl CostExporter {
-    /// Of a recording that was made on this machine.
+    /// For a recording that was made on this machine.
     #[must_use]
     pub fn new(to: SharedText) -> Self {
         Self::with_step(to, *MACHINE_STEP)
@@ -118,7 +120,7 @@ impl CostExporter {
         *known = (known.0.min(call.begin), known.1.max(call.end));
     }
 
-    /// What to tell.
+    /// The remark to show, if any.
     fn told(&self) -> Option<Told<'_>> {
         let cost = |hits: &Hits| hits.calls.saturating_mul(hits.cost);
         let all = self
@@ -164,8 +166,9 @@ impl fmt::Display for Told<'_> {
         let most = calls.saturating_mul(*cost);
         write!(
             f,
-            "tracing took about {:.1?} of the programs' time, {:.0} % of that of the threads that made calls (an estimate: \
-             calls, times what their probes cost): {name} alone {:.1?} in {calls} calls. ",
+            "tracing took about {:.1?} of the programs' time, {:.0} % of the time of the threads \
+             that made calls (an estimate: number of calls times the cost of their probes): {name} \
+             alone took {:.1?} in {calls} calls. ",
             Duration::from_nanos(self.all),
             self.share * 100.0,
             Duration::from_nanos(most),
@@ -226,7 +229,7 @@ mod tests {
         }))
     }
 
-    /// What is told of so many calls of each function, by one thread within so many ns.
+    /// The remark for this many calls of each function by one thread within `time` ns.
     fn told(functions: &[(Event, u64)], time: u64) -> String {
         let text = SharedText::default();
         let mut costs = Box::new(CostExporter::with_step(text.clone(), STEP));
@@ -260,7 +263,7 @@ mod tests {
         assert!(text.starts_with("tracing took about 26.6ms"), "{text}");
         assert!(text.contains(" 51 % "), "{text}");
         assert!(
-            text.contains("function 1 alone 26.0ms in 20000 calls"),
+            text.contains("function 1 alone took 26.0ms in 20000 calls"),
             "{text}"
         );
         assert!(
@@ -269,7 +272,7 @@ mod tests {
         );
         let text = told(&[(hot(), 10), (other(), 20_000)], 20_000_000);
         assert!(
-            text.contains("function 2 alone 13.0ms in 20000 calls"),
+            text.contains("function 2 alone took 13.0ms in 20000 calls"),
             "{text}"
         );
         assert!(text.ends_with("--exclude"), "{text}");

@@ -1,9 +1,10 @@
-//! Two recordings compared: which kernels, copies and calls became slower or faster.
+//! Compares two recordings: which kernels, copies and calls became slower or faster.
 //!
-//! A [`Side`] is what is compared of one recording; [`SideExporter`] collects it in an export, in memory that grows
-//! with the number of names. [`Difference`] sets two sides against each other, by domain and name. It counts what
-//! the statistics count: calls that returned, and GPU work whose times are real; what it could not measure is
-//! counted beside it, because a kernel without times in one of the recordings must not look fast.
+//! A [`Side`] holds the data of one recording that is compared; [`SideExporter`] collects it in an
+//! export, in memory that grows with the number of names. [`Difference`] compares two sides by
+//! domain and name. It counts the same as the statistics: calls that returned, and GPU work whose
+//! times are real. Work that could not be measured is counted separately, because a kernel without
+//! times in one of the recordings must not look fast.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -25,21 +26,21 @@ use gputrace_export::{
     lengths::{Length, Sum},
 };
 
-/// Standard errors within which a change is none.
+/// A change within this many standard errors counts as none.
 const ERRORS: f64 = 2.0;
 
-/// Widest name in the text.
+/// Maximum width of a name in the text.
 const WIDEST_NAME: usize = 60;
 
-/// What is compared of one recording.
+/// The data of one recording that is compared.
 #[derive(Debug, Default)]
 pub struct Side {
-    /// What the user calls it, e.g. the capture's path.
+    /// Its name for the user, e.g. the capture's path.
     pub name: String,
     hostname: String,
     begin: u64,
     end: u64,
-    /// By domain's name in files, e.g. `hip_api`, `kernel`.
+    /// By the domain's name in files, e.g. `hip_api`, `kernel`.
     domains: BTreeMap<&'static str, HashMap<String, Entry>>,
     functions: Functions,
     gpus: Gpus,
@@ -49,7 +50,8 @@ pub struct Side {
 #[derive(Debug, Default)]
 struct Entry {
     durations: Durations,
-    /// Their sum, and how many have no duration: calls that had not returned, work of which it is not known.
+    /// Sum of the durations, and the number of unknown ones: of calls that had not returned, and of
+    /// work without known times.
     sum: Sum,
 }
 
@@ -146,7 +148,7 @@ pub struct SideExporter {
 }
 
 impl SideExporter {
-    /// Collects into `side`, which is complete when the export is over.
+    /// Collects into `side`, which is complete when the export has ended.
     #[must_use]
     pub fn new(side: Arc<Mutex<Side>>) -> Self {
         Self { side }
@@ -171,7 +173,7 @@ impl Exporter for SideExporter {
     }
 }
 
-/// What a recording is.
+/// Identifies a recording.
 #[derive(Clone, Debug, Serialize)]
 struct About {
     capture: String,
@@ -179,20 +181,21 @@ struct About {
     recorded_ns: u64,
 }
 
-/// One name in one recording.
+/// Figures of one name in one recording.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Figures {
-    /// How many there are.
+    /// Number of calls or pieces of work.
     pub count: u64,
-    /// Those with a duration; the rest is about these.
+    /// How many of them have a known duration; the fields below are about these.
     pub measured: u64,
-    /// Those of them whose times are estimates.
+    /// How many of `measured` have estimated times.
     pub sampled: u64,
-    /// Those of these whose durations are the means of their classes: percentiles say nothing of single ones then.
+    /// How many of `sampled` have the mean duration of their class: percentiles then do not
+    /// describe single ones.
     pub of_classes: u64,
     /// Sum of durations, ns.
     pub total_ns: u64,
-    /// Standard error of the sum, ns; 0 if all are exact.
+    /// Standard error of the sum, ns; 0 if all durations are exact.
     pub total_error_ns: f64,
     /// Mean duration, ns.
     pub mean_ns: f64,
@@ -205,28 +208,43 @@ pub struct Figures {
 }
 
 impl Figures {
-    /// Whether the means differ by no more than two standard errors. Exact ones have none.
+    /// Whether the means differ by at most two standard errors. Exact means have no error.
     fn is_within_errors(&self, other: &Self) -> bool {
         let error = self.mean_error_ns.hypot(other.mean_error_ns);
         error > 0.0 && (self.mean_ns - other.mean_ns).abs() <= ERRORS * error
     }
+
+    /// By how much the mean over all can differ from that over the measured ones, if the others take
+    /// nothing at least and twice their mean at most; ns.
+    fn unmeasured_ns(&self) -> f64 {
+        let unmeasured = self.count.saturating_sub(self.measured);
+        self.mean_ns * unmeasured as f64 / self.count.max(1) as f64
+    }
+
+    /// Whether the means differ, but by no more than durations that are not known can explain.
+    fn is_within_unmeasured(&self, other: &Self) -> bool {
+        let unmeasured = self.unmeasured_ns() + other.unmeasured_ns();
+        unmeasured > 0.0 && (self.mean_ns - other.mean_ns).abs() <= unmeasured
+    }
 }
 
-/// What became of a name.
+/// How a name changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
-    /// Only in the second recording.
+    /// It is only in the second recording.
     New,
-    /// Only in the first.
+    /// It is only in the first recording.
     Gone,
-    /// Its mean duration grew by more than 1 % and by more than two standard errors of the two means.
+    /// Its mean duration grew by more than 1 %, and by more than two standard errors of the two
+    /// means.
     Slower,
-    /// It shrank by more than that.
+    /// Its mean duration shrank by more than that.
     Faster,
     /// Neither.
     Same,
-    /// One of the recordings has no durations of it.
+    /// One of the recordings has no durations of it, or so few that those of the others may be the
+    /// whole difference.
     Unmeasured,
 }
 
@@ -239,9 +257,20 @@ impl Verdict {
                 Self::Unmeasured
             }
             (Some(before), Some(after)) if before.is_within_errors(&after) => Self::Same,
-            (Some(before), Some(after)) if after.mean_ns > before.mean_ns * 1.01 => Self::Slower,
-            (Some(before), Some(after)) if after.mean_ns < before.mean_ns / 1.01 => Self::Faster,
-            _ => Self::Same,
+            (Some(before), Some(after)) => {
+                let changed = if after.mean_ns > before.mean_ns * 1.01 {
+                    Self::Slower
+                } else if after.mean_ns < before.mean_ns / 1.01 {
+                    Self::Faster
+                } else {
+                    return Self::Same;
+                };
+                if before.is_within_unmeasured(&after) {
+                    Self::Unmeasured
+                } else {
+                    changed
+                }
+            }
         }
     }
 
@@ -264,29 +293,29 @@ pub struct Row {
     pub domain: &'static str,
     /// Name as shown.
     pub name: String,
-    /// In the first recording.
+    /// Figures in the first recording.
     pub before: Option<Figures>,
-    /// In the second.
+    /// Figures in the second recording.
     pub after: Option<Figures>,
-    /// Second total less first total, ns.
+    /// Second total minus first total, ns.
     pub change_ns: i64,
-    /// Second mean / first mean, if both are measured and not 0.
+    /// Second mean divided by first mean, if both are measured and not 0.
     pub ratio: Option<f64>,
-    /// What became of it.
+    /// How it changed.
     pub verdict: Verdict,
 }
 
-/// Two recordings compared.
+/// A comparison of two recordings.
 #[derive(Clone, Debug, Serialize)]
 pub struct Difference {
     before: About,
     after: About,
-    /// Greatest change of total time first.
+    /// Largest change of total time first.
     pub rows: Vec<Row>,
 }
 
 impl Difference {
-    /// `after` compared with `before`.
+    /// Compares `after` with `before`.
     #[must_use]
     pub fn new(before: &Side, after: &Side) -> Self {
         let names_of = |side: &Side| -> Vec<(&'static str, String)> {
@@ -323,7 +352,7 @@ impl Difference {
                 }
             })
             .collect();
-        // Stable: what changed equally stays in the order of domains and names.
+        // The sort is stable: equal changes stay in order of domains and names.
         rows.sort_by_key(|row| std::cmp::Reverse(row.change_ns.unsigned_abs()));
         Self {
             before: before.about(),
@@ -332,16 +361,16 @@ impl Difference {
         }
     }
 
-    /// All of it as one JSON document.
+    /// The whole comparison as a JSON document.
     #[must_use]
     pub fn json(&self) -> String {
-        // Strings and numbers always have a text.
+        // Strings and numbers can always be serialized.
         let mut text = json::to_string_pretty(self).unwrap_or_default();
         text.push('\n');
         text
     }
 
-    /// For people: the `top` rows of greatest change.
+    /// Text for people: the `top` rows with the largest changes.
     #[must_use]
     pub fn text(&self, top: usize) -> String {
         let mut page = Page::new(String::new());
@@ -401,12 +430,12 @@ impl Difference {
         });
         if unmeasured > 0 {
             text.paragraph(format_args!("{unmeasured} calls, dispatches and copies have no duration (not returned, or nothing tells how long they took on the GPU): \
-                 counted, not in times."))?;
+                 counted, not in times. Totals marked >= are those of the others. unmeasured: theirs may be the whole difference."))?;
         }
         if sampled > 0 {
             text.paragraph(format_args!(
-                "Times of {sampled} dispatches and copies are estimates; +-: standard error. A change within two of them \
-                 is called none."
+                "Times of {sampled} dispatches and copies are estimates; +- is the standard error. \
+                 A change within two standard errors counts as none."
             ))?;
         }
         text.paragraph(format_args!(
@@ -429,6 +458,7 @@ fn cells_of(row: &Row) -> Vec<String> {
             }
         })
     };
+    let is_unmeasured = row.verdict == Verdict::Unmeasured;
     let percentile = |of: fn(&Figures) -> u64| {
         pair(
             &move |figures: &Figures| match (figures.measured, figures.of_classes) {
@@ -446,18 +476,32 @@ fn cells_of(row: &Row) -> Vec<String> {
     let sign = if row.change_ns < 0 { '-' } else { '+' };
     let error = |figures: Option<Figures>| figures.map_or(0.0, |figures| figures.total_error_ns);
     let error = error(row.before).hypot(error(row.after));
-    let change = format!(
-        "{sign}{}",
-        with_error(row.change_ns.unsigned_abs() as f64, error)
-    );
-    let ratio = row
-        .ratio
-        .map_or("-".to_owned(), |ratio| format!("{ratio:.2}"));
+    let change = if is_unmeasured {
+        "?".to_owned()
+    } else {
+        format!(
+            "{sign}{}",
+            with_error(row.change_ns.unsigned_abs() as f64, error)
+        )
+    };
+    let ratio = match row.ratio {
+        _ if is_unmeasured => "?".to_owned(),
+        Some(ratio) => format!("{ratio:.2}"),
+        None => "-".to_owned(),
+    };
     let mut cells = vec![row.domain.to_owned(), name];
     cells.extend(pair(&|figures| figures.count.to_string()));
-    cells.extend(time(|figures| {
-        (figures.total_ns as f64, figures.total_error_ns)
-    }));
+    let at_least = |figures: Option<Figures>| {
+        figures.is_some_and(|figures| (1..figures.count).contains(&figures.measured))
+    };
+    let totals = time(|figures| (figures.total_ns as f64, figures.total_error_ns));
+    for (total, figures) in totals.into_iter().zip([row.before, row.after]) {
+        cells.push(if at_least(figures) {
+            format!(">= {total}")
+        } else {
+            total
+        });
+    }
     cells.push(change);
     cells.extend(time(|figures| (figures.mean_ns, figures.mean_error_ns)));
     cells.push(ratio);
@@ -468,108 +512,4 @@ fn cells_of(row: &Row) -> Vec<String> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use gputrace_export::synthetic::{START, dispatch, estimated, events};
-
-    fn side(change: impl Fn(Event) -> Option<Event>) -> Side {
-        let mut side = Side::default();
-        for event in events().into_iter().filter_map(change) {
-            side.event(&event);
-        }
-        side
-    }
-
-    #[test]
-    fn a_recording_does_not_differ_from_itself() {
-        let difference = Difference::new(&side(Some), &side(Some));
-        assert!(!difference.rows.is_empty());
-        for row in &difference.rows {
-            assert_eq!(row.change_ns, 0);
-            assert!(
-                matches!(row.verdict, Verdict::Same | Verdict::Unmeasured),
-                "{row:?}"
-            );
-        }
-    }
-
-    #[test]
-    fn slower_kernels_come_first_and_gone_calls_are_named() {
-        let after = side(|event| match event {
-            Event::Dispatch(mut dispatch) => {
-                dispatch.time.end += 1_000_000;
-                Some(Event::Dispatch(dispatch))
-            }
-            Event::Call(call) if call.function == 1 => None,
-            other => Some(other),
-        });
-        let difference = Difference::new(&side(Some), &after);
-        let first = &difference.rows[0];
-        assert_eq!((first.domain, first.verdict), ("kernel", Verdict::Slower));
-        assert!(first.ratio.unwrap() > 1.0 && first.change_ns > 0);
-        let gone: Vec<_> = difference
-            .rows
-            .iter()
-            .filter(|row| row.verdict == Verdict::Gone)
-            .collect();
-        assert_eq!(gone.len(), 1);
-        assert_eq!(gone[0].name, "hsa_signal_store_relaxed");
-        let text = difference.text(2);
-        assert!(
-            text.contains("slower") && text.contains("more rows changed less"),
-            "{text}"
-        );
-        let value: serde_json::Value = serde_json::from_str(&difference.json()).unwrap();
-        assert_eq!(value["rows"][0]["verdict"], "slower");
-        assert_eq!(
-            value["rows"].as_array().unwrap().len(),
-            difference.rows.len()
-        );
-    }
-
-    #[test]
-    fn a_change_within_the_errors_is_none() {
-        let of = |us: u64, error: u64| {
-            let mut side = Side::default();
-            for id in 1..=10 {
-                let begin = START + id * 1_000_000;
-                let work = dispatch(id, begin, estimated(begin, begin + us * 1000, 1, error));
-                side.event(&Event::Dispatch(Box::new(work)));
-            }
-            side
-        };
-        let verdict = |before: &Side, after: &Side| {
-            let difference = Difference::new(before, after);
-            (difference.rows[0].verdict, difference.text(0))
-        };
-        // The error of the difference is 5 us.
-        assert_eq!(verdict(&of(100, 3000), &of(109, 4000)).0, Verdict::Same);
-        assert_eq!(verdict(&of(109, 3000), &of(100, 4000)).0, Verdict::Same);
-        let (slower, text) = verdict(&of(100, 3000), &of(111, 4000));
-        assert_eq!(slower, Verdict::Slower);
-        assert_eq!(verdict(&of(111, 3000), &of(100, 4000)).0, Verdict::Faster);
-        assert!(text.contains("estimates"), "{text}");
-        let text = Difference::new(&of(100, 3000), &of(111, 4000)).text(5);
-        assert!(
-            text.contains("100 us +-3") && text.contains("111 us +-4"),
-            "{text}"
-        );
-    }
-
-    #[test]
-    fn one_side_may_be_empty() {
-        let empty = Side::default();
-        let full = side(Some);
-        for row in Difference::new(&empty, &full).rows {
-            assert_eq!((row.verdict, row.before), (Verdict::New, None));
-        }
-        for row in Difference::new(&full, &empty).rows {
-            assert_eq!((row.verdict, row.after), (Verdict::Gone, None));
-        }
-        assert!(
-            Difference::new(&empty, &empty)
-                .text(10)
-                .contains("Neither recording")
-        );
-    }
-}
+mod tests;

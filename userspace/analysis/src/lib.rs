@@ -1,16 +1,17 @@
-//! Analyses of recordings: the summary, the report and the comparison, for people and for scripts.
+//! Analyses of recordings, for people and for scripts: the summary, the report and the comparison.
 //!
-//! Each analysis is an [`Exporter`](gputrace_export::Exporter): it reads the events of a recording in one pass,
-//! as the writers of files in `gputrace-export` do, and keeps what it needs of them.
+//! Each analysis is an [`Exporter`](gputrace_export::Exporter): like the file formats in
+//! `gputrace-export`, it reads the events of a recording in one pass, and keeps what it needs of
+//! them.
 //!
-//! * [`summary::SummaryExporter`]: where the time went, as text; [`summary::tables`]: the same as tables that the user
-//!   chose;
-//! * [`report::ReportExporter`]: one page of HTML with pictures;
+//! * [`summary::SummaryExporter`]: where the time went, as text; [`summary::tables`]: the same as
+//!   tables that the user chooses;
+//! * [`report::ReportExporter`]: an HTML page with graphics;
 //! * [`wall_clock::WallClockExporter`]: the time by caller and callee, as text and JSON;
-//! * [`diff`]: two recordings compared;
+//! * [`diff`]: a comparison of two recordings;
 //! * [`costs`]: what probes cost the traced program.
 //!
-//! All of them are made of the statistics in `gputrace-export`.
+//! All of them use the statistics in `gputrace-export`.
 
 #![cfg_attr(
     test,

@@ -20,7 +20,7 @@ use gputrace_timeline::{
     observation::{Observation, Whose},
 };
 
-/// Something of 100 ns, then of 200 ns and so on, for each name.
+/// For each name, observations of 100 ns, then of 200 ns and so on.
 fn observations() -> Vec<Event> {
     let given = [
         (Domain::MemoryAllocation, "MEMORY_ALLOCATION_ALLOCATE", 100),

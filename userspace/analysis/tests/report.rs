@@ -1,5 +1,5 @@
-//! The page in a real browser: headless Chromium. Skipped where there is none (Debian package `chromium`), unless
-//! `GPUTRACE_REQUIRE_CHROMIUM=1`.
+//! Opens the page in a real browser: headless Chromium. Skipped if it is not installed (Debian
+//! package `chromium`), unless `GPUTRACE_REQUIRE_CHROMIUM=1`.
 
 #![allow(
     clippy::disallowed_methods,
@@ -25,7 +25,7 @@ use gputrace_timeline::{
 /// A name that takes over the page if it becomes markup anywhere.
 const HOSTILE: &str = "</script><img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>";
 
-/// What a visitor does, and what the page looks like then.
+/// A script that acts like a visitor and reports what the page shows.
 const VISIT: &str = include_str!("report_visit.js");
 
 fn page(directory: &Path, events: Vec<Event>) -> String {
@@ -59,7 +59,7 @@ fn page(directory: &Path, events: Vec<Event>) -> String {
     fs::read_to_string(&outputs.first().unwrap().path).unwrap()
 }
 
-/// An allocation on node 1, with which so many bytes are allocated there.
+/// An allocation on node 1, after which `live` bytes are allocated there.
 fn allocation(time: u64, live: u64) -> Event {
     let field = |name: &'static str, value| ObservedField {
         name: name.into(),
@@ -80,7 +80,7 @@ fn allocation(time: u64, live: u64) -> Event {
     }))
 }
 
-/// The page as it is after its scripts have run; `None` without a browser.
+/// The page after its scripts have run; `None` without a browser.
 fn visit(page: &Path) -> Option<String> {
     let browser = env::var_os("GPUTRACE_TEST_CHROMIUM").unwrap_or_else(|| "chromium".into());
     let profile = tempfile::tempdir().unwrap();
@@ -146,17 +146,18 @@ fn names_from_programs_are_text() {
     );
     assert!(dom.contains("<title>run.gtcap - gputrace</title>") && !dom.contains("<img"));
     assert!(
-        dom.contains("at most 3.15 MB at once, 1.05 MB at the end"),
+        dom.contains("Memory allocated while recording")
+            && dom.contains("3.15 MB at its peak, 1.05 MB at the end"),
         "memory over time"
     );
-    // In the order of totals; what nothing tells has no number.
+    // In order of totals; unknown durations have no number.
     let texts = [
         "400 us ±18</",
         "200 us ±9</",
         "≥ 104 us ±3</",
         "10.4 us ±0.3</",
         "title=\"3 of 3: how long they took is not known\"",
-        "Estimates: durations of 2 of 3 kernel classes are estimates (+-3.6 % of the GPU's time); 1 cannot be told apart.",
+        "Estimates: durations of 2 of 3 kernel classes are estimates (+-3.6 % of the GPU's time); one has two lengths, so no dispatch is near its mean; 1 cannot be told apart.",
         "2 of 2 durations are means of their classes",
         "4 of 16 kernels: how long they took is not known.",
     ];
@@ -173,7 +174,7 @@ fn a_visitor_can_sort_filter_and_zoom() {
     let html = page(directory.path(), synthetic::events());
     let policy = html.find("<meta http-equiv").unwrap();
     let end = policy + html.split_at(policy).1.find('\n').unwrap();
-    // Another script may run only without the policy.
+    // Another script can only run without the policy.
     let visited = format!(
         "{}{}",
         html.split_at(policy).0,

@@ -1,4 +1,4 @@
-//! What a block holds: a run of records or one metadata document.
+//! The contents of a block: a run of records or one metadata document.
 
 use crate::{
     counter::{Counter, CounterValues},
@@ -16,10 +16,10 @@ macro_rules! meta_kinds {
         pub enum Meta { $($(#[$doc])* $variant($type),)* }
 
         impl Meta {
-            /// Names of all kinds, for people.
+            /// Names of all kinds of metadata.
             pub(crate) const NAMES: &[&str] = &[$($name,)*];
 
-            /// The name of its kind.
+            /// Name of the document's kind.
             pub(crate) fn name(&self) -> &'static str {
                 match self { $(Self::$variant(_) => $name,)* }
             }
@@ -32,7 +32,7 @@ macro_rules! meta_kinds {
                 match self { $(Self::$variant(document) => serde_json::to_writer(into, document),)* }
             }
 
-            /// `Ok(None)` for a kind that is not metadata, or not known.
+            /// Decodes a document. `Ok(None)` for a kind that is not metadata, or not known.
             pub(crate) fn decode(kind: u16, payload: &[u8]) -> serde_json::Result<Option<Self>> {
                 match kind {
                     $(kind::$kind => serde_json::from_slice(payload).map(|document| Some(Self::$variant(document))),)*
@@ -50,54 +50,56 @@ macro_rules! meta_kinds {
 }
 
 meta_kinds! {
-    /// End of one drain round: every record that was in any ring when the round began stands before it.
+    /// End of one drain round: every record that was in any ring when the round began comes before
+    /// it.
     Epoch(Epoch) from Epoch = EPOCH "epoch";
     /// Where, when and how; the first block of each capture.
     Recording(Box<Recording>) from Recording = RECORDING "recording";
-    /// A library and its probed functions; stands before the first record of any of them.
+    /// A library and its probed functions; comes before the first record of any of them.
     Library(Box<Library>) from Library = LIBRARY "library";
-    /// What is known of a process.
+    /// Facts about a process.
     Process(Box<Process>) from Process = PROCESS "process";
-    /// The same moment on several clocks.
+    /// Readings of several clocks at the same moment.
     Clocks(ClockSnapshot) from ClockSnapshot = CLOCKS "clocks";
     /// A remark for the reader.
     Notice(Notice) from Notice = NOTICE "notice";
     /// The state of the accounts.
     Ledger(Box<Ledger>) from Ledger = LEDGER "ledger";
-    /// Last block of a recording that was stopped in order.
+    /// Last block of a recording that was stopped properly.
     End(End) from End = END "end";
     /// A CPU or GPU of the node.
     Agent(Box<Agent>) from Agent = AGENT "agent";
-    /// The same moment on a GPU's clock and on the host's.
+    /// Readings of a GPU's clock and the host's at the same moment.
     GpuClock(GpuClock) from GpuClock = GPU_CLOCK "gpu_clock";
     /// A queue of a process.
     Queue(Queue) from Queue = QUEUE "queue";
-    /// What an `hsa_agent_t` of a process stands for.
+    /// The agent that an `hsa_agent_t` of a process stands for.
     AgentHandle(AgentHandle) from AgentHandle = AGENT_HANDLE "agent_handle";
     /// A code object that a process has loaded.
     CodeObject(Box<CodeObject>) from CodeObject = CODE_OBJECT "code_object";
     /// Layout of a tracepoint's records.
     TraceFormat(Box<TraceFormat>) from TraceFormat = TRACE_FORMAT "trace_format";
-    /// Something that the driver told of.
+    /// An SMI event of the driver.
     KfdEvent(Box<KfdEvent>) from KfdEvent = KFD_EVENT "kfd_event";
-    /// A number that is read now and then.
+    /// A counter: a number that is read periodically.
     Counter(Box<Counter>) from Counter = COUNTER "counter";
-    /// What such numbers were at a time.
+    /// Values of counters at a time.
     CounterValues(Box<CounterValues>) from CounterValues = COUNTER_VALUES "counter_values";
-    /// Which process an address-space number stands for.
+    /// The process to which a PASID belongs.
     Pasid(Pasid) from Pasid = PASID "pasid";
 }
 
 /// A block as read.
 #[derive(Debug, PartialEq)]
 pub enum Block<'a> {
-    /// Records as the rings gave them, back to back; walk them with [`crate::records::split`].
+    /// Records as they came from the rings, without gaps; walk them with [`crate::records::split`].
     Records(&'a [u8]),
     /// Metadata.
     Meta(Meta),
-    /// A whole block that this version cannot interpret: from a newer gputrace. Count it and go on.
+    /// An intact block that this version cannot interpret, from a newer gputrace. Readers should
+    /// count it and continue.
     Unknown {
-        /// Its kind.
+        /// Kind of the block.
         kind: u16,
     },
 }

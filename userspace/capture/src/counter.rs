@@ -1,8 +1,8 @@
-//! Numbers that were read now and then: what they are, and what they were.
+//! Counters: numbers that were read periodically, and their values.
 
 use serde::{Deserialize, Serialize};
 
-/// A number that is read now and then; stands before its first value.
+/// A number that is read periodically; comes before its first value.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Counter {
     /// Number in this capture.
@@ -11,34 +11,35 @@ pub struct Counter {
     pub name: String,
     /// Symbol of the unit, e.g. `W`; empty for a plain number.
     pub unit: String,
-    /// Whether it only ever grows, and differences are what means something.
+    /// Whether it only ever grows, so that only differences are meaningful.
     pub cumulative: bool,
-    /// Of which process, initial pid namespace; 0 if of none.
+    /// Process id, initial pid namespace; 0 if it belongs to no process.
     pub pid: u32,
-    /// Of which GPU: [`crate::gpu::Agent::gpu_id`]; 0 if of none.
+    /// [`crate::gpu::Agent::gpu_id`] of the GPU; 0 if it belongs to no GPU.
     pub gpu_id: u32,
-    /// The GPU's node in KFD's topology, if it is known.
+    /// The GPU's node in KFD's topology, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_id: Option<u32>,
-    /// With which others it is read, see [`GroupRead`]; `None` in captures that do not say when counters were read.
+    /// Group of counters with which it is read, see [`GroupRead`]; `None` in captures that do not
+    /// say when counters were read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group: Option<u32>,
 }
 
-/// That all counters of a group were read, e.g. those of a GPU, changed or not. Those of which there is no new value had
-/// the last one still.
+/// A reading of all counters of a group, e.g. those of a GPU, changed or not. A counter without a
+/// new value still had its previous one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "(u32, u64, u64)", into = "(u32, u64, u64)")]
 pub struct GroupRead {
     /// [`Counter::group`].
     pub group: u32,
-    /// By how much reading began before [`CounterValues::time`], ns.
+    /// Time from the begin of the reading to [`CounterValues::time`], ns.
     pub before: u64,
-    /// By how much it ended after that, ns.
+    /// Time from there to the end of the reading, ns.
     pub after: u64,
 }
 
-// As an array of numbers: there may be thousands a second.
+// Stored as an array of numbers: there may be thousands per second.
 impl From<(u32, u64, u64)> for GroupRead {
     fn from((group, before, after): (u32, u64, u64)) -> Self {
         Self {
@@ -55,19 +56,19 @@ impl From<GroupRead> for (u32, u64, u64) {
     }
 }
 
-/// Values that were read at one time. Only what has changed since it was last read is there, except at the beginning and
-/// at the end: a value holds until the next one.
+/// Values that were read at one time. It contains only values that have changed since the previous
+/// reading, except at the beginning and at the end: a value is valid until the next one.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CounterValues {
-    /// ns, `CLOCK_BOOTTIME`.
+    /// Time, ns `CLOCK_BOOTTIME`.
     pub time: u64,
     /// [`Counter::number`] and value.
     pub values: Vec<(u32, f64)>,
-    /// What was read; `None` in captures that do not say.
+    /// The group that was read; `None` in captures that do not say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub read: Option<GroupRead>,
-    /// Counters of the group that could be read before and could not be now, by number. Their next value is there even if
-    /// it is the last one.
+    /// Numbers of the group's counters that could be read before and could not be read now. Their
+    /// next value is stored even if it equals the last one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gone: Vec<u32>,
 }

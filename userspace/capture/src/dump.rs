@@ -1,8 +1,9 @@
-//! A capture as text, one line for each block and each record, for those who work on gputrace.
+//! A capture as text, one line per block and record, for gputrace's developers.
 //!
-//! Nothing is interpreted: no clocks are converted, no calls are matched with kernels, and what cannot be
-//! decoded is shown as bytes. A line has the place in the file (bytes from its start), the kind, and the
-//! fields by the names that the structures have in [`gputrace_abi`] and [`crate::meta`].
+//! Nothing is interpreted: no clocks are converted, no calls are matched with kernels, and data
+//! that cannot be decoded is shown as bytes. A line has the position in the file (bytes from its
+//! start), the kind, and the fields with the names that the structures have in [`gputrace_abi`] and
+//! [`crate::meta`].
 //!
 //! ```
 //! use std::io::Cursor;
@@ -45,11 +46,11 @@ use crate::{
     records,
 };
 
-/// Bytes that are shown of what cannot be decoded.
+/// Maximum number of bytes shown of data that cannot be decoded.
 const SHOWN: usize = 64;
 
-/// Kinds of records by number: name, and what appends the fields of one, or nothing if its size or content is
-/// impossible.
+/// Kinds of records by number: name, and a function that appends the fields of a record, or nothing
+/// if its size or contents are invalid.
 const RECORDS: [(u8, &str, Decode); 14] = [
     (kind::SPAN, "span", span),
     (kind::UNFINISHED, "unfinished", span),
@@ -67,19 +68,20 @@ const RECORDS: [(u8, &str, Decode); 14] = [
     (kind::OFF_CPU_OPEN, "off_cpu_open", off_cpu),
 ];
 
-/// Apart from the table, whose rows are one line each: records of tracepoints.
+/// Records of tracepoints. Separate from the table, whose rows are one line each.
 const TRACE: (u8, &str, Decode) = (kind::TRACE, "trace", trace);
 
-/// A block of records; a block or record that this version does not know; bytes that are no whole record.
+/// Names of other lines: a block of records; a block or record that this version does not know;
+/// bytes that are not a complete record.
 const OTHERS: [&str; 3] = ["records", "unknown", "malformed"];
 
 type Decode = fn(&[u8], &mut Fields<'_>) -> Option<()>;
 
-/// A kind of lines: of a block, such as `library`, or of a record, such as `span`.
+/// A kind of line: of a block, such as `library`, or of a record, such as `span`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Kind(&'static str);
 
-/// There is no such kind; the text names all that there are.
+/// There is no such kind; the text lists all kinds.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no such kind of block or record; there are {}", Kind::names().collect::<Vec<_>>().join(", "))]
 pub struct UnknownKind;
@@ -107,16 +109,16 @@ impl FromStr for Kind {
     }
 }
 
-/// Which lines are wanted.
+/// The lines to write.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Selection {
-    /// Only lines of these kinds; none means all.
+    /// Only lines of these kinds; empty means all.
     pub kinds: Vec<Kind>,
-    /// At most so many lines.
+    /// Maximum number of lines.
     pub limit: Option<u64>,
 }
 
-/// Why a dump ends too early.
+/// Why a dump ended early.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DumpError {
@@ -128,23 +130,24 @@ pub enum DumpError {
     Write(#[from] io::Error),
 }
 
-/// What was given out.
+/// Result of a dump.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Dumped {
-    /// How many lines.
+    /// Number of lines written.
     pub lines: u64,
-    /// Whether the capture was read up to its end mark, or up to [`Selection::limit`]. If not, it was cut off, or its
-    /// recorder was killed.
+    /// Whether the capture was read up to its end mark, or up to [`Selection::limit`]. If not, it
+    /// was cut off, or its recorder was killed.
     pub is_whole: bool,
 }
 
-/// Gives the lines of a capture to `put`, each without its end.
+/// Passes the lines of a capture to `put`, each without its line end.
 ///
-/// What a line says comes from the capture, and so from the traced programs: `put` must escape it for where it is
-/// shown.
+/// The text of a line comes from the capture, and so from the traced programs: `put` must escape it
+/// for where it is shown.
 ///
 /// # Errors
-/// [`DumpError`] if the file cannot be read, or `put` fails. A damaged capture is no error: see
+///
+/// [`DumpError`] if the file cannot be read, or `put` fails. A damaged capture is not an error: see
 /// [`CaptureReader::truncation`].
 pub fn dump<R: Read + Seek>(
     reader: &mut CaptureReader<R>,
@@ -171,7 +174,7 @@ pub fn dump<R: Read + Seek>(
             }
             Block::Unknown { kind } => {
                 lines.line(offset, "unknown", |fields| {
-                    fields.number("block_kind", kind)
+                    fields.number("block_kind", kind);
                 })?;
             }
         }
@@ -182,7 +185,7 @@ pub fn dump<R: Read + Seek>(
     })
 }
 
-/// Makes lines and counts them.
+/// Builds and counts lines.
 struct Lines<'a> {
     selection: &'a Selection,
     put: &'a mut dyn FnMut(&str) -> io::Result<()>,
@@ -209,14 +212,14 @@ impl Lines<'_> {
             return Ok(());
         }
         self.line.clear();
-        // Strings do not fail.
+        // Writing to a string does not fail.
         let _ = write!(self.line, "{offset:>10}  {kind:<16}");
         content(&mut Fields(&mut self.line));
         self.count += 1;
         (self.put)(self.line.trim_end())
     }
 
-    /// A document, as it would be written again.
+    /// Writes a document in its JSON form.
     fn meta(&mut self, offset: u64, meta: &Meta) -> io::Result<()> {
         self.line(offset, meta.name(), |fields| {
             let mut document = Vec::new();
@@ -243,7 +246,7 @@ impl Lines<'_> {
                 Some(Err(_)) => {
                     let bytes = run.get(before..).unwrap_or_default();
                     self.line(place, "malformed", |fields| {
-                        fields.bytes("bytes", bytes, SHOWN)
+                        fields.bytes("bytes", bytes, SHOWN);
                     })?;
                 }
             }
@@ -282,11 +285,11 @@ impl Lines<'_> {
     }
 }
 
-/// Appends fields to a line, each with a blank in front.
+/// Appends fields to a line, each preceded by a blank.
 struct Fields<'a>(&'a mut String);
 
 impl Fields<'_> {
-    // Strings do not fail.
+    // Writing to a string does not fail.
     fn number(&mut self, name: &str, value: impl Display) {
         let _ = write!(self.0, " {name}={value}");
     }
@@ -308,7 +311,7 @@ impl Fields<'_> {
         self.0.push(']');
     }
 
-    /// In hex, `most` of them.
+    /// Appends bytes in hex, at most `most` of them.
     fn bytes(&mut self, name: &str, bytes: &[u8], most: usize) {
         let _ = write!(self.0, " {name}={}:", bytes.len());
         for byte in bytes.iter().take(most) {
@@ -319,13 +322,13 @@ impl Fields<'_> {
         }
     }
 
-    /// Text of any bytes, in quotes.
+    /// Appends text that may contain any bytes, in quotes.
     fn string(&mut self, name: &str, bytes: &[u8]) {
         let _ = write!(self.0, " {name}=\"{}\"", bytes.escape_ascii());
     }
 }
 
-/// Appends fields of a structure by their names: decimal ones, then those in hex.
+/// Appends fields of a structure by name: first the decimal ones, then those in hex.
 macro_rules! fields {
     ($out:ident, $from:expr; $($decimal:ident)*; $($hex:ident)*) => {{
         $($out.number(stringify!($decimal), $from.$decimal);)*

@@ -1,4 +1,4 @@
-//! Bytes of the file: headers, limits, checksums. All integers are little-endian.
+//! Byte layout of the file: headers, limits, checksums. All integers are little-endian.
 //!
 //! ```text
 //! file header, 24 bytes, the same in every version of the format
@@ -32,11 +32,11 @@ const _: () = assert!(
 /// Version of the file format that this crate writes, and the newest that it reads.
 pub const FORMAT_VERSION: u32 = 1;
 
-/// Longest payload of a block, bytes. A longer one is taken for damage, so that a flipped bit in a
-/// length cannot make a reader allocate gigabytes.
+/// Maximum length of a block's payload, bytes. A longer one counts as damage, so that a flipped bit
+/// in a length cannot make a reader allocate gigabytes.
 pub const MAX_PAYLOAD: usize = 16 << 20;
 
-/// Bytes of records that the writer puts into one block.
+/// Number of bytes of records that the writer puts into one block.
 pub const RECORDS_PER_BLOCK: usize = 256 << 10;
 
 pub(crate) const FILE_MAGIC: [u8; 8] = *b"\x89GTCAP\r\n";
@@ -44,7 +44,7 @@ pub(crate) const BLOCK_MAGIC: u32 = u32::from_le_bytes(*b"GTBK");
 pub(crate) const FILE_HEADER: usize = size_of::<FileHeader>();
 pub(crate) const BLOCK_HEADER: usize = size_of::<BlockHeader>();
 
-/// Bytes at the start of both headers that their checksum covers.
+/// Number of bytes, at the start of both headers, that their checksum covers.
 const COVERED: usize = 20;
 
 /// First bytes of the file.
@@ -91,7 +91,7 @@ impl FileHeader {
 }
 
 impl BlockHeader {
-    /// `payload` is at most [`MAX_PAYLOAD`] long.
+    /// Makes the header for `payload`, which must not be longer than [`MAX_PAYLOAD`].
     pub(crate) fn new(kind: u16, sequence: u64, payload: &[u8]) -> Self {
         let mut header = Self {
             magic: U32::new(BLOCK_MAGIC),

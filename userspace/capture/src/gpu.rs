@@ -1,6 +1,6 @@
 //! Metadata about GPUs: agents, their clocks, queues, code objects.
 //!
-//! Stored like the rest of [`crate::meta`], one JSON document per block.
+//! Like the rest of [`crate::meta`], it is stored as one JSON document per block.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,18 +11,18 @@ pub struct Agent {
     pub node_id: u32,
     /// KFD's id of a GPU, 0 for a CPU.
     pub gpu_id: u32,
-    /// Which of the two.
+    /// CPU or GPU.
     pub kind: AgentKind,
-    /// `gfx90a` and the like; a CPU's model name.
+    /// Instruction set, such as `gfx90a`; a CPU's model name.
     pub name: String,
     /// `AMD` or `CPU`.
     pub vendor_name: String,
-    /// Name of the product for people.
+    /// Product name.
     pub product_name: String,
     /// Name of the ASIC in the topology.
     pub model_name: String,
-    /// The numeric columns of rocprofv3's `agent_info`, by their names there and in its order, and then what else its JSON
-    /// says in numbers.
+    /// The numeric columns of rocprofv3's `agent_info`, with their names and in their order there,
+    /// followed by further numbers from its JSON.
     pub info: Vec<(String, u64)>,
 }
 
@@ -37,22 +37,22 @@ pub enum AgentKind {
     Gpu,
 }
 
-/// The same moment on a GPU's clock and on the host's.
+/// Readings of a GPU's clock and the host's at the same moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GpuClock {
-    /// Which GPU: [`Agent::gpu_id`].
+    /// [`Agent::gpu_id`] of the GPU.
     pub gpu_id: u32,
     /// Ticks of its clock.
     pub tick: u64,
-    /// ns, `CLOCK_BOOTTIME`.
+    /// Host time, ns `CLOCK_BOOTTIME`.
     pub boottime: u64,
-    /// By how much `boottime` can be wrong, ns.
+    /// Maximum error of `boottime`, ns.
     pub uncertainty: u64,
-    /// Samples were left out before this one, since the last that was written: at none of them the line between
-    /// the two is off by more than this, ns. 0 if none were left out.
+    /// If samples were left out since the previous one: maximum distance of any of them from the
+    /// line between the two, ns. 0 if none were left out.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub off: u64,
-    /// The longest time between two of these, ns; 0 if none were left out.
+    /// Longest time between two of these samples, ns; 0 if none were left out.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub step: u64,
 }
@@ -72,17 +72,17 @@ pub struct Queue {
     pub pid: u32,
     /// When it was first seen, ns `CLOCK_BOOTTIME`.
     pub time: u64,
-    /// Address of its `hsa_queue_t`. Another queue may have it later.
+    /// Address of its `hsa_queue_t`. Another queue may have the same address later.
     pub address: u64,
     /// `hsa_queue_t::id`, unique in the process.
     pub id: u64,
-    /// KFD topology node of its agent; `None` if that could not be found out.
+    /// KFD topology node of its agent; `None` if that is unknown.
     pub node_id: Option<u32>,
-    /// Packets that its ring holds.
+    /// Number of packets that its ring holds.
     pub packets: u32,
 }
 
-/// What an `hsa_agent_t` of a process stands for.
+/// The agent that an `hsa_agent_t` of a process stands for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AgentHandle {
     /// Process id, initial pid namespace.
@@ -100,11 +100,11 @@ pub struct CodeObject {
     pub pid: u32,
     /// When it was found, ns `CLOCK_BOOTTIME`.
     pub time: u64,
-    /// Where it came from, as ROCr's loader says: `file://…` or `memory://…`.
+    /// Origin of the code object according to ROCr's loader: `file://…` or `memory://…`.
     pub uri: String,
     /// First address of the loaded segments.
     pub load_base: u64,
-    /// Bytes of them.
+    /// Size of the loaded segments, bytes.
     pub load_size: u64,
     /// Load address minus the ELF's own addresses.
     pub load_delta: i64,
@@ -117,40 +117,40 @@ pub struct CodeObject {
 /// A kernel of a code object.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Kernel {
-    /// `kernel_object` in dispatch packets: where its descriptor is loaded.
+    /// `kernel_object` in dispatch packets: the address of its descriptor.
     pub object: u64,
     /// Mangled name, without `.kd`.
     pub name: String,
-    /// Bytes of arguments.
+    /// Size of its arguments, bytes.
     pub kernarg_size: u32,
-    /// Their alignment.
+    /// Alignment of its arguments, bytes.
     pub kernarg_alignment: u32,
-    /// Bytes of static group (LDS) memory.
+    /// Static group (LDS) memory, bytes.
     pub group_size: u32,
-    /// Bytes of private (scratch) memory of a work-item.
+    /// Private (scratch) memory per work-item, bytes.
     pub private_size: u32,
-    /// Registers as rocprofv3 counts them.
+    /// Number of scalar registers, as rocprofv3 counts them.
     pub sgpr_count: u32,
-    /// Architected vector registers.
+    /// Number of architected vector registers.
     pub arch_vgpr_count: u32,
-    /// Accumulation vector registers.
+    /// Number of accumulation vector registers.
     pub accum_vgpr_count: u32,
 }
 
-/// Which process an address-space number of the GPUs stands for, written when it is found. The driver gives a number to
-/// another process when this one has ended.
+/// The process to which a PASID (address-space id on the GPUs) belongs, written when it is found.
+/// The driver reuses the number when the process has ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pasid {
     /// Process id, initial pid namespace.
     pub pid: u32,
-    /// The number: what interrupts carry.
+    /// The PASID, as in interrupts.
     pub pasid: u64,
 }
 
-/// A line of what the driver tells of a GPU (`AMDKFD_IOC_SMI_EVENTS`), as it came.
+/// An SMI event of the driver about a GPU (`AMDKFD_IOC_SMI_EVENTS`), as an unchanged line.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KfdEvent {
-    /// Of which GPU: [`Agent::gpu_id`].
+    /// [`Agent::gpu_id`] of the GPU.
     pub gpu_id: u32,
     /// When it was read, ns `CLOCK_BOOTTIME`.
     pub time: u64,

@@ -1,35 +1,35 @@
-//! The loss ledger: `seen = written + dropped(by reason)`, per domain and CPU.
+//! The ledger of losses: `seen = written + unfinished + dropped (by reason)`, per domain and CPU.
 
 use std::borrow::Cow;
 
 use gputrace_abi::{counters::DropReason, domain::Domain};
 use serde::{Deserialize, Serialize};
 
-/// What became of the calls of one domain that began on one CPU.
+/// The calls of one domain that began on one CPU, by outcome.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LedgerRow {
     /// CPU on which the calls began.
     pub cpu: u32,
     /// Number of the domain.
     pub domain: u8,
-    /// Calls that began while the probes were on, as counted in the kernel.
+    /// Number of calls that began while the probes were attached, counted in the kernel.
     pub seen: u64,
-    /// Finished calls in the capture, as counted by the collector.
+    /// Number of finished calls in the capture, counted by the collector.
     pub written: u64,
-    /// Unfinished calls in the capture, as counted by the collector.
+    /// Number of unfinished calls in the capture, counted by the collector.
     pub unfinished: u64,
-    /// Lost calls by [`DropReason`] (index = its number).
+    /// Number of lost calls by [`DropReason`] (index = its number).
     pub dropped: Vec<u64>,
 }
 
 impl LedgerRow {
-    /// Lost calls for one reason.
+    /// Number of calls lost for one reason.
     #[must_use]
     pub fn dropped_for(&self, reason: DropReason) -> u64 {
         self.dropped.get(reason as usize).copied().unwrap_or(0)
     }
 
-    /// Lost calls for any reason.
+    /// Number of calls lost for any reason.
     #[must_use]
     pub fn lost(&self) -> u64 {
         self.dropped
@@ -37,8 +37,8 @@ impl LedgerRow {
             .fold(0, |sum, lost| sum.saturating_add(*lost))
     }
 
-    /// `seen - written - unfinished - dropped`: calls open right now in a running recording, 0 in a
-    /// finished one. Anything else is a defect of gputrace and is reported as such.
+    /// `seen - written - unfinished - dropped`: the number of open calls in a running recording, 0
+    /// in a finished one. Any other result is a defect of gputrace and is reported as such.
     #[must_use]
     pub fn imbalance(&self) -> i64 {
         (self.seen as i64)
@@ -47,7 +47,8 @@ impl LedgerRow {
             .wrapping_sub(self.lost() as i64)
     }
 
-    /// Adds the counts of another row. Saturates: the numbers may come from a file that anyone could have written.
+    /// Adds the counts of another row. Saturates, because the numbers may come from an untrusted
+    /// file.
     pub fn add(&mut self, other: &Self) {
         self.seen = self.seen.saturating_add(other.seen);
         self.written = self.written.saturating_add(other.written);
@@ -61,53 +62,56 @@ impl LedgerRow {
     }
 }
 
-/// State of the accounts at one moment. Captures hold one now and then, and a final one.
+/// State of the accounts at one moment. Captures contain one at intervals, and a final one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ledger {
     /// When the counters were read, ns `CLOCK_BOOTTIME`.
     pub time: u64,
-    /// True in the last ledger of a recording that was stopped in order: every row then balances.
+    /// Whether this is the last ledger of a recording that was stopped properly. Every row then
+    /// balances.
     pub complete: bool,
-    /// Rows in which anything was counted, ordered by domain, then CPU.
+    /// Rows with non-zero counts, ordered by domain, then CPU.
     pub rows: Vec<LedgerRow>,
-    /// Returns without a known beginning: calls in progress when the probes were attached.
+    /// Number of returns whose entry was not seen: calls in progress when the probes were attached.
     pub unmatched_returns: u64,
-    /// Written calls whose stack arguments could not be read.
+    /// Number of written calls whose stack arguments could not be read.
     pub unreadable_args: u64,
-    /// Process and thread events seen.
+    /// Number of process and thread events seen.
     pub task_events: u64,
-    /// Of these, lost because their ring was full.
+    /// Number of those events that were lost because their ring was full.
     pub task_events_lost: u64,
-    /// Child processes of traced ones that are not traced, because there was no room for them. Nothing that they did was
-    /// seen.
+    /// Number of children of traced processes that are not traced, because there was no room for
+    /// them. None of their calls were seen.
     #[serde(default)]
     pub untraced_processes: u64,
-    /// Number and cost of looks at read indices of queues; only in the last ledger of a recording that follows GPUs.
+    /// Number and cost of looks at queues' read indices; only in the last ledger of a recording
+    /// that follows GPUs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub looks: Option<Looks>,
 }
 
-/// Looks at the read indices of queues, which tell of dispatches without completion signals, and what they cost. The cost
-/// is that of the recorder: its watching thread and the helper process that reads for it.
+/// Looks at the read indices of queues, which show the progress of dispatches without completion
+/// signals, and their cost. The cost is that of the recorder: its watcher thread and the helper
+/// process that reads for it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Looks {
-    /// What they were allowed to cost, millionths of a core; 0: no looks.
+    /// Allowed cost, millionths of a core; 0: no looks.
     pub budget: u32,
-    /// How many there were. One look is at all queues in which packets are.
+    /// Number of looks. One look covers all queues that have packets.
     pub looks: u64,
-    /// What they took of processors' time, ns.
+    /// Processor time used, ns.
     pub cpu: u64,
-    /// For how long there could have been looks, ns.
+    /// Time during which looks were possible, ns.
     pub time: u64,
-    /// The most that they took within a second, ns of a processor's time.
+    /// Maximum processor time used within a second, ns.
     pub busiest: u64,
-    /// From one look to the next while packets are in a queue, ns: the median, exact within a sixteenth; 0 if none
-    /// followed another.
+    /// Time from one look to the next while a queue has packets, ns: the median, exact within a
+    /// sixteenth; 0 if no look followed another.
     pub period: u64,
 }
 
 impl Looks {
-    /// The figures by name, for outputs that hold numbers only.
+    /// The figures by name, for outputs that contain only numbers.
     #[must_use]
     pub const fn named(&self) -> [(&'static str, u64); 6] {
         [
@@ -120,13 +124,14 @@ impl Looks {
         ]
     }
 
-    /// What they took of one core, 0 to 1; 0 of no time.
+    /// Share of one core that was used, 0 to 1; 0 if no time passed.
     #[must_use]
     pub fn share(&self) -> f64 {
         self.cpu as f64 / self.time.max(1) as f64
     }
 
-    /// Adds those of another recording. The period is that of the one with more looks, the budget the larger one.
+    /// Adds the figures of another recording. Uses the period of the recording with more looks, and
+    /// the larger budget.
     pub fn add(&mut self, other: &Self) {
         if other.looks > self.looks {
             self.period = other.period;
@@ -140,7 +145,7 @@ impl Looks {
 }
 
 impl Ledger {
-    /// Rows added up over CPUs, one per domain, in order of domain.
+    /// Sums over all CPUs, one row per domain, in order of domain.
     #[must_use]
     pub fn by_domain(&self) -> Vec<LedgerRow> {
         let mut sums: Vec<LedgerRow> = Vec::new();
@@ -157,7 +162,7 @@ impl Ledger {
         sums
     }
 
-    /// Everything added up.
+    /// The sum of all rows.
     #[must_use]
     pub fn total(&self) -> LedgerRow {
         let mut sum = LedgerRow::default();
@@ -167,18 +172,36 @@ impl Ledger {
         sum
     }
 
-    /// Calls and the GPU's work added up, without what is only about them: values of arguments.
+    /// Everything added up without what is only about calls: values of arguments.
     #[must_use]
     pub fn without_values(&self) -> LedgerRow {
+        self.sum(|domain| domain != Some(Domain::ArgumentData))
+    }
+
+    /// Calls and the GPU's work added up, without values of arguments and without
+    /// [`events`](Self::events).
+    #[must_use]
+    pub fn calls_and_work(&self) -> LedgerRow {
+        self.sum(|domain| domain != Some(Domain::ArgumentData) && !is_event(domain))
+    }
+
+    /// What the scheduler and the driver reported, added up: nobody called that.
+    #[must_use]
+    pub fn events(&self) -> LedgerRow {
+        self.sum(is_event)
+    }
+
+    fn sum(&self, counts: impl Fn(Option<Domain>) -> bool) -> LedgerRow {
         let mut sum = LedgerRow::default();
-        let values = Domain::ArgumentData.id();
-        for row in self.rows.iter().filter(|row| row.domain != values) {
-            sum.add(row);
+        for row in &self.rows {
+            if counts(Domain::from_id(row.domain)) {
+                sum.add(row);
+            }
         }
         sum
     }
 
-    /// Display name of a row's domain; a number that this version does not know is shown as such.
+    /// Display name of a row's domain. A number that this version does not know is shown as such.
     #[must_use]
     pub fn domain_name(domain: u8) -> Cow<'static, str> {
         Domain::from_id(domain).map_or_else(
@@ -186,6 +209,11 @@ impl Ledger {
             |known| Cow::Borrowed(known.name()),
         )
     }
+}
+
+fn is_event(domain: Option<Domain>) -> bool {
+    use Domain::{KfdEvent, Sched, Tracepoint};
+    matches!(domain, Some(Sched | Tracepoint | KfdEvent))
 }
 
 #[cfg(test)]
@@ -255,6 +283,26 @@ mod tests {
         );
         assert_eq!(total.imbalance(), 0);
         assert_eq!(row(0, 0, 5, vec![]).imbalance(), -6);
+    }
+
+    #[test]
+    fn events_are_no_calls() {
+        let row = |domain: Domain, seen| row(0, domain.id(), seen, vec![0, 1]);
+        let ledger = Ledger {
+            rows: vec![
+                row(Domain::HipRuntime, 10),
+                row(Domain::KernelDispatch, 4),
+                row(Domain::ArgumentData, 7),
+                row(Domain::Sched, 100),
+                row(Domain::KfdEvent, 20),
+                row(Domain::Tracepoint, 3),
+            ],
+            ..Ledger::default()
+        };
+        let (calls, events) = (ledger.calls_and_work(), ledger.events());
+        assert_eq!((calls.seen, calls.lost()), (14, 2));
+        assert_eq!((events.seen, events.lost()), (123, 3));
+        assert_eq!(ledger.total().seen, 144);
     }
 
     #[test]

@@ -1,20 +1,21 @@
-//! The capture file (`.gtcap`): what was recorded, exactly as it was recorded.
+//! The capture file (`.gtcap`): the recorded data, exactly as it was recorded.
 //!
 //! A capture is append-only: a header, then blocks, each with a length, a sequence number and a
-//! checksum. A recorder that is killed loses at most the block that it was about to write; a reader
-//! takes everything up to the first block that is not whole and says what is missing. A block holds
-//! either records as they came from the ring buffers ([`gputrace_abi::record`]) or one metadata
-//! document ([`Meta`]) as JSON. [`mod@format`] has the bytes.
+//! checksum. A recorder that is killed loses at most the block that it was about to write. A reader
+//! accepts everything up to the first block that is not intact, and reports what is missing. A
+//! block contains either records as they came from the ring buffers ([`gputrace_abi::record`]) or
+//! one metadata document ([`Meta`]) as JSON. [`mod@format`] describes the bytes.
 //!
-//! The order of blocks carries meaning:
+//! The order of blocks has a meaning:
 //!
-//! * the first is [`Meta::Recording`];
-//! * a [`Meta::Library`] stands before the first record of a call of its functions;
-//! * records of one ring keep their order, but rings are drained one after the other, so records
-//!   that are apart in the file may belong side by side. [`Meta::Epoch`] bounds that: it ends one round
-//!   over all rings, so everything that was in a ring when the round began stands before it;
-//! * [`Meta::Ledger`] is the state of the accounts ([`ledger`]) at that point of the file;
-//! * the last is [`Meta::End`]. Without it the recording was not stopped in order.
+//! * The first is [`Meta::Recording`].
+//! * A [`Meta::Library`] comes before the first record of a call of its functions.
+//! * Records of one ring keep their order, but rings are drained one after the other, so records
+//!   that are apart in the file may have been made at the same time. [`Meta::Epoch`] limits that:
+//!   it ends one round over all rings, so everything that was in a ring when the round began comes
+//!   before it.
+//! * [`Meta::Ledger`] is the state of the accounts ([`ledger`]) at that point of the file.
+//! * The last is [`Meta::End`]. Without it, the recording was not stopped properly.
 //!
 //! ```
 //! use std::io::Cursor;

@@ -1,13 +1,14 @@
-//! Metadata in a capture: everything that a later reader needs besides the records.
+//! Metadata in a capture: everything that a reader needs besides the records.
 //!
-//! Stored as one JSON document per block, so that an older reader can skip fields it does not know.
+//! It is stored as one JSON document per block, so that an older reader can skip fields that it
+//! does not know.
 
 use serde::{Deserialize, Serialize};
 
 /// Where, when and how a recording was made; the first metadata of each capture.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Recording {
-    /// Version of gputrace that recorded.
+    /// Version of gputrace that made the recording.
     pub tool_version: String,
     /// [`gputrace_abi::ABI_VERSION`] of the records.
     pub abi_version: u32,
@@ -19,22 +20,23 @@ pub struct Recording {
     pub kernel_version: String,
     /// `uname -m`.
     pub machine: String,
-    /// `/proc/sys/kernel/random/boot_id`: which boot of the machine it is; empty if not known.
+    /// `/proc/sys/kernel/random/boot_id`, which identifies the machine's boot; empty if unknown.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub boot_id: String,
-    /// Possible CPUs: the range of [`gputrace_abi::record::RecordHeader::cpu`].
+    /// Number of possible CPUs: the range of [`gputrace_abi::record::RecordHeader::cpu`].
     pub cpus: u32,
     /// gputrace's own command line.
     pub command: Vec<String>,
     /// How targets were chosen.
     pub mode: Mode,
-    /// Domains that were asked for, as [`gputrace_abi::domain::Domain::name`].
+    /// Requested domains, as [`gputrace_abi::domain::Domain::name`].
     pub domains: Vec<String>,
     /// Attach back-end in use, e.g. `uprobe_multi` or `perf`.
     pub backend: String,
     /// Clocks at the start.
     pub clocks: ClockSnapshot,
-    /// Process id of the program for file names: the launched one, or the first of `-p`; `None` for the whole node.
+    /// Process id of the program, for file names: the launched one, or the first of `-p`; `None`
+    /// for the whole node.
     pub main_pid: Option<u32>,
 }
 
@@ -55,14 +57,14 @@ pub enum Mode {
     /// Every process on the node.
     #[default]
     Node,
-    /// In different ways: of captures that were merged. Not in captures.
+    /// Several ways, because captures were merged. Not used in captures.
     Merged {
-        /// How many there were.
+        /// Number of captures.
         captures: u64,
     },
 }
 
-/// The same moment on several clocks, read one after the other.
+/// Readings of several clocks, taken one after the other at nearly the same moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClockSnapshot {
     /// `CLOCK_BOOTTIME`, ns: the clock of every record.
@@ -73,10 +75,11 @@ pub struct ClockSnapshot {
     pub monotonic_raw: u64,
     /// `CLOCK_REALTIME`, ns since the Unix epoch.
     pub realtime: u64,
-    /// How long reading them took, ns: the uncertainty of the relation between them.
+    /// Duration of the readings, ns: the uncertainty of the relation between the clocks.
     pub uncertainty: u64,
-    /// By how much `realtime` can differ from the true time of day, ns, as the kernel estimates it while something
-    /// keeps it synchronised (`adjtimex`); `None` if nothing does, or in captures that do not say.
+    /// Maximum difference between `realtime` and the true time of day, ns, as the kernel estimates
+    /// it while the clock is synchronised (`adjtimex`); `None` if it is not, or in captures that do
+    /// not say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub realtime_error: Option<u64>,
 }
@@ -84,17 +87,17 @@ pub struct ClockSnapshot {
 /// A library file with probes in it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Library {
-    /// Number in this capture, dense from 0.
+    /// Number in this capture, consecutive from 0.
     pub id: u32,
     /// Path as seen from gputrace, for people.
     pub path: String,
     /// GNU build id, lower-case hex; empty if the file has none.
     pub build_id: String,
-    /// Device and inode of the file.
+    /// Device of the file.
     pub device: u64,
     /// Inode of the file.
     pub inode: u64,
-    /// Functions with a probe, dense ids after those of earlier libraries.
+    /// Functions with a probe; their ids follow those of earlier libraries without gaps.
     pub functions: Vec<Function>,
 }
 
@@ -103,12 +106,12 @@ pub struct Library {
 pub struct Function {
     /// Number in this capture: [`gputrace_abi::record::Span::function`].
     pub id: u32,
-    /// Name as the public header has it, without C++ mangling and symbol version.
+    /// Name as in the public header, without C++ mangling and symbol version.
     pub name: String,
-    /// Exported names of the same address, if they differ from `name`; mangled if exported so.
+    /// Exported names of the same address that differ from `name`; mangled if exported so.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub aliases: Vec<String>,
-    /// Symbol version, e.g. `hip_4.2`, or empty.
+    /// Symbol version, e.g. `hip_4.2`; may be empty.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub version: String,
     /// Number of the [`gputrace_abi::domain::Domain`].
@@ -117,37 +120,40 @@ pub struct Function {
     pub address: u64,
     /// File offset of the probe, including the bytes skipped at the function's start.
     pub probe_offset: u64,
-    /// What a hit of the probe costs.
+    /// Cost of a hit of the probe.
     #[serde(default)]
     pub probe_cost: ProbeCost,
-    /// Parameters in order, if the catalogue knows the function; else the registers are shown raw.
+    /// Parameters in order, if the catalogue knows the function; otherwise the raw registers are
+    /// shown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parameters: Option<Vec<Parameter>>,
-    /// What the function returns.
+    /// Kind of the return value.
     #[serde(default)]
     pub returns: ValueKind,
-    /// Where it is in the source, e.g. `fib.cpp:12`; known only of functions of programs with debug information.
+    /// Source location, e.g. `fib.cpp:12`; known only for functions of programs with debug
+    /// information.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub source: String,
 }
 
-/// What the kernel does at each hit of a probe, which decides how much of it is in the recorded durations.
+/// How the kernel handles each hit of a probe, which determines how much of the recorded durations
+/// it causes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ProbeCost {
     /// Not recorded.
     #[default]
     Unknown,
-    /// A call in place of the five-byte `nop`, from Linux 6.18 on.
+    /// A call replaces the five-byte `nop`, from Linux 6.18 on.
     Optimized,
-    /// Carried out inside the breakpoint handler.
+    /// The instruction is carried out inside the breakpoint handler.
     Emulated,
-    /// Executed under the debug exception, after the call's begin was taken: every duration includes that,
-    /// about 1 µs on a physical machine and 14 µs in a virtual one.
+    /// The instruction is executed under the debug exception, after the call's begin was taken:
+    /// every duration includes that, about 1 µs on a physical machine and 14 µs in a virtual one.
     SingleStepped,
 }
 
-/// A parameter and where the record holds it.
+/// A parameter, and its place in the record.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Parameter {
     /// Name in the public header, e.g. `sizeBytes`.
@@ -157,15 +163,18 @@ pub struct Parameter {
     pub c_type: String,
     /// How to show it.
     pub kind: ValueKind,
-    /// Where its first word is.
+    /// Place of its first word.
     pub at: ArgSlot,
-    /// What the function stores where the pointer points to, if the recorder reads that at the return.
+    /// Kind of the value that the function stores through the pointer, if the recorder reads that
+    /// at the return.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stored: Option<ValueKind>,
-    /// Which named values it takes, if its C type does not say so: a name of the catalogue, e.g. `hipHostMalloc`.
+    /// The set of named values that it takes, if its C type does not determine it: a name in the
+    /// catalogue, e.g. `hipHostMalloc`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub values: String,
-    /// What is shown of a structure: of the parameter itself, or, if that is a pointer, of what it points to.
+    /// The fields shown of a structure: of the parameter itself or, if it is a pointer, of the
+    /// structure that it points to.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub fields: Vec<Field>,
 }
@@ -173,23 +182,23 @@ pub struct Parameter {
 /// A field of a structure.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Field {
-    /// Name with that of the parameter before it, e.g. `extent.width`.
+    /// Name, prefixed with the parameter's, e.g. `extent.width`.
     pub name: String,
     /// C type as written in the header.
     #[serde(rename = "type")]
     pub c_type: String,
-    /// How to show it. A [`ValueKind::CString`] is text in the structure itself, up to a NUL.
+    /// How to show it. A [`ValueKind::CString`] is text inside the structure, up to a NUL.
     pub kind: ValueKind,
-    /// Bytes before it in the structure.
+    /// Offset in the structure, bytes.
     pub offset: u16,
-    /// Its size in bytes.
+    /// Size, bytes.
     pub bytes: u16,
-    /// As [`Parameter::values`].
+    /// As in [`Parameter::values`].
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub values: String,
 }
 
-/// Where the first word of an argument lies in a record.
+/// Place of the first word of an argument in a record.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ArgSlot {
@@ -197,7 +206,7 @@ pub enum ArgSlot {
     Register(u8),
     /// `stack[n]`; a two-word value continues in `stack[n + 1]`.
     Stack(u8),
-    /// Not recorded: a floating-point register, or beyond the recorded stack words.
+    /// Not recorded: in a floating-point register, or beyond the recorded stack words.
     #[default]
     Unrecorded,
 }
@@ -206,9 +215,9 @@ pub enum ArgSlot {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ValueKind {
-    /// Nothing (a function that returns `void`).
+    /// No value (a function that returns `void`).
     Void,
-    /// Unknown: the whole word, in hex.
+    /// Unknown kind: the whole word is shown in hex.
     #[default]
     Word,
     /// Pointer or handle, in hex.
@@ -225,17 +234,18 @@ pub enum ValueKind {
     HipError,
     /// `hsa_status_t`.
     HsaStatus,
-    /// `char *`; the record holds only the address, another one the text.
+    /// `char *`; the record contains only the address, another record the text.
     CString,
-    /// Floating point; not in an integer register, so not recorded.
+    /// Floating point, which is not in an integer register and so not recorded.
     Float,
-    /// Floating point of this many bytes (4, 8), in memory that a pointer points to.
+    /// Floating point of this many bytes (4, 8), in memory behind a pointer.
     Real(u8),
     /// A struct passed by value in memory; its first word.
     Struct,
 }
 
-/// A process of the recording; stored again when something about it changes, the last one counts.
+/// A process of the recording. It is stored again when something about it changes; the last one
+/// counts.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Process {
     /// Process id, initial pid namespace.
@@ -266,11 +276,11 @@ pub struct Thread {
 /// The end of a drain round over all rings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Epoch {
-    /// When the round began, ns `CLOCK_BOOTTIME`: every record made before stands before this mark.
+    /// When the round began, ns `CLOCK_BOOTTIME`: every record made before comes before this mark.
     pub time: u64,
 }
 
-/// Something that a reader should know about the recording, e.g. a library that could not be probed.
+/// A remark for readers of the recording, e.g. on a library that could not be probed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Notice {
     /// When, ns `CLOCK_BOOTTIME`.
@@ -283,22 +293,22 @@ pub struct Notice {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EndReason {
-    /// The user asked (Ctrl-C, SIGTERM).
+    /// The user stopped it (Ctrl-C, SIGTERM).
     #[default]
     Interrupted,
     /// The time given with `--duration` was over.
     DurationOver,
     /// The launched program, or every attached process, ended.
     TargetsGone,
-    /// An error; the text says which.
+    /// An error occurred; the text describes it.
     Failed(String),
 }
 
 /// Last metadata of a complete capture.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct End {
-    /// When, ns `CLOCK_BOOTTIME`.
+    /// When the recording ended, ns `CLOCK_BOOTTIME`.
     pub time: u64,
-    /// Why.
+    /// Why the recording ended.
     pub reason: EndReason,
 }

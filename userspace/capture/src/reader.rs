@@ -1,4 +1,4 @@
-//! Reading a capture.
+//! Reads a capture.
 
 use std::{
     fmt,
@@ -18,8 +18,8 @@ use crate::{
     },
 };
 
-/// Bytes allocated at a time while a payload arrives, so that a wrong length in a short file costs
-/// little.
+/// Number of bytes allocated at a time while a payload is read, so that a wrong length in a short
+/// file costs little.
 const STEP: usize = 1 << 20;
 
 /// Why a capture cannot be read at all.
@@ -29,27 +29,27 @@ pub enum ReadError {
     /// The file does not exist or cannot be opened.
     #[error("cannot open {path}: {source}", path = path.display())]
     Open {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// The system's error.
+        /// Error returned by the system.
         source: io::Error,
     },
-    /// Reading failed: a bad disk, a lost network mount. (A file that merely ends too early is not an
-    /// error; see [`Truncation`].)
+    /// Reading failed: a bad disk, a lost network mount. (A file that merely ends too early is not
+    /// an error; see [`Truncation`].)
     #[error("cannot read the capture at byte {offset}: {source}")]
     Io {
-        /// Where.
+        /// Position in the file, bytes.
         offset: u64,
-        /// The system's error.
+        /// Error returned by the system.
         source: io::Error,
     },
-    /// Too short to be a capture.
+    /// The file is too short for a capture.
     #[error("the file has only {bytes} bytes: recording stopped before anything was captured")]
     Empty {
-        /// Its size.
+        /// Size of the file, bytes.
         bytes: usize,
     },
-    /// Some other file.
+    /// The file is not a capture.
     #[error("this is not a gputrace capture (a .gtcap file)")]
     NotACapture,
     /// The first bytes are those of a capture, but its header is damaged.
@@ -60,7 +60,7 @@ pub enum ReadError {
         "this capture does not begin with a description of the recording: the recorder was killed at once, or the file is damaged; nothing in it can be read"
     )]
     NoRecording,
-    /// Written by a newer gputrace.
+    /// The file was written by a newer gputrace.
     #[error(
         "this capture has {what} {found}, and this gputrace reads up to {known}; upgrade gputrace to the version that recorded it, or newer"
     )]
@@ -74,34 +74,34 @@ pub enum ReadError {
     },
 }
 
-/// What is wrong with the first block that cannot be read.
+/// The problem with the first block that cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Damage {
     /// The file ends inside the block: the recorder was killed, or the file was cut.
     Cut,
     /// There is no block where one should begin.
     NoBlock,
-    /// The block says that it is longer than any block may be.
+    /// The block claims to be longer than any block may be.
     TooLong,
     /// The checksum does not match.
     Checksum,
-    /// The block is whole but not the next one.
+    /// The block is intact but not the next one in sequence.
     Sequence {
-        /// Number of the block that is missing.
+        /// Number of the missing block.
         expected: u64,
         /// Number found.
         found: u64,
     },
 }
 
-/// Where and why reading stopped before the end of the file. Everything before is whole.
+/// Where and why reading stopped before the end of the file. Everything before is intact.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Truncation {
-    /// Where the unreadable part begins; bytes from the start of the file.
+    /// Position where the unreadable part begins; bytes from the start of the file.
     pub offset: u64,
-    /// What is wrong there.
+    /// The problem there.
     pub why: Damage,
-    /// Bytes from `offset` to the end of the file, none of which were read.
+    /// Number of bytes from `offset` to the end of the file, none of which were read.
     pub bytes_after: u64,
 }
 
@@ -125,7 +125,7 @@ impl fmt::Display for Truncation {
             )?,
             Damage::Sequence { expected, found } => write!(
                 f,
-                "the capture is damaged at byte {offset} (block {found} stands where {expected} should)"
+                "the capture is damaged at byte {offset} (found block {found}, expected {expected})"
             )?,
         }
         write!(
@@ -135,7 +135,7 @@ impl fmt::Display for Truncation {
     }
 }
 
-/// Reads a capture block by block. Memory use is bounded by the longest block
+/// Reads a capture block by block. The memory used is limited by the longest block
 /// ([`MAX_PAYLOAD`]), whatever the file says.
 #[derive(Debug)]
 pub struct CaptureReader<R> {
@@ -144,7 +144,7 @@ pub struct CaptureReader<R> {
     payload: Vec<u8>,
     abi_version: u32,
     size: u64,
-    /// Where the next block begins.
+    /// Position of the next block.
     offset: u64,
     sequence: u64,
     truncation: Option<Truncation>,
@@ -216,10 +216,11 @@ impl<R: Read + Seek> CaptureReader<R> {
         })
     }
 
-    /// The next block; `None` at the end of the file or at the first damaged block, which
+    /// Reads the next block; `None` at the end of the file or at the first damaged block, which
     /// [`CaptureReader::truncation`] then describes.
     ///
     /// # Errors
+    ///
     /// [`ReadError::Io`] if the file cannot be read; later calls return `None`.
     pub fn next_block(&mut self) -> Result<Option<Block<'_>>, ReadError> {
         if self.ended {
@@ -252,13 +253,15 @@ impl<R: Read + Seek> CaptureReader<R> {
         }
     }
 
-    /// The next metadata of the capture; records and unknown blocks are passed over, without being looked at. For
-    /// readers that need to know all metadata before the first record: then comes [`CaptureReader::rewind`].
+    /// Reads the next metadata of the capture; records and unknown blocks are skipped without being
+    /// examined. This is for readers that need all metadata before the first record; they call
+    /// [`CaptureReader::rewind`] afterwards.
     ///
-    /// `None` at the end of the file or at the first damaged block. Damage inside a run of records is not
-    /// noticed.
+    /// `None` at the end of the file or at the first damaged block. Damage inside a run of records
+    /// is not noticed.
     ///
     /// # Errors
+    ///
     /// [`ReadError::Io`] if the file cannot be read; later calls return `None`.
     pub fn next_meta(&mut self) -> Result<Option<Meta>, ReadError> {
         while !self.ended {
@@ -294,7 +297,8 @@ impl<R: Read + Seek> CaptureReader<R> {
         Ok(())
     }
 
-    /// Where and why reading stopped early; known once [`CaptureReader::next_block`] has returned `None`.
+    /// Where and why reading stopped early; available once [`CaptureReader::next_block`] has
+    /// returned `None`.
     #[must_use]
     pub fn truncation(&self) -> Option<Truncation> {
         self.truncation
@@ -306,13 +310,13 @@ impl<R: Read + Seek> CaptureReader<R> {
         self.abi_version
     }
 
-    /// Bytes read so far as whole blocks: progress for people.
+    /// Number of bytes read so far as intact blocks, for showing progress.
     #[must_use]
     pub fn position(&self) -> u64 {
         self.offset
     }
 
-    /// Bytes of the file when it was opened.
+    /// Size of the file when it was opened, bytes.
     #[must_use]
     pub fn size(&self) -> u64 {
         self.size
@@ -325,7 +329,7 @@ impl<R: Read + Seek> CaptureReader<R> {
         }
     }
 
-    /// Reads a block into `self.payload`; its kind, or `None` at the end of the file.
+    /// Reads a block into `self.payload`, and returns its kind; `None` at the end of the file.
     fn read_block(&mut self) -> Result<Option<u16>, Stop> {
         let Some((header, length)) = self.read_header()? else {
             return Ok(None);
@@ -333,7 +337,7 @@ impl<R: Read + Seek> CaptureReader<R> {
         self.read_payload(&header, length).map(Some)
     }
 
-    /// As `read_block`, but leaves out the payload of a run of records.
+    /// Like `read_block`, but skips the payload of a run of records.
     fn read_meta(&mut self) -> Result<Option<u16>, Stop> {
         let Some((header, length)) = self.read_header()? else {
             return Ok(None);
@@ -348,7 +352,8 @@ impl<R: Read + Seek> CaptureReader<R> {
         Ok(Some(kind::RECORDS))
     }
 
-    /// Reads a block's header; with the length of its payload. `None` at the end of the file.
+    /// Reads a block's header, and returns it with the length of its payload; `None` at the end of
+    /// the file.
     fn read_header(&mut self) -> Result<Option<(BlockHeader, usize)>, Stop> {
         fill(&mut self.input, &mut self.header, BLOCK_HEADER)?;
         if self.header.is_empty() {
@@ -367,7 +372,7 @@ impl<R: Read + Seek> CaptureReader<R> {
         Ok(Some((header, length)))
     }
 
-    /// Reads the payload behind a header into `self.payload`; its kind.
+    /// Reads the payload after a header into `self.payload`, and returns its kind.
     fn read_payload(&mut self, header: &BlockHeader, length: usize) -> Result<u16, Stop> {
         fill(&mut self.input, &mut self.payload, length)?;
         if self.payload.len() < length {
@@ -396,7 +401,7 @@ impl<R: Read + Seek> CaptureReader<R> {
     }
 }
 
-/// Why no block could be had.
+/// Why no block could be read.
 enum Stop {
     Damage(Damage),
     Io(io::Error),

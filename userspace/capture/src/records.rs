@@ -1,9 +1,9 @@
-//! Walking a run of records.
+//! Walks over a run of records.
 
 use gputrace_abi::record::RecordHeader;
 use zerocopy::FromBytes;
 
-/// One record: its header, and all its bytes.
+/// A record: its header, and all its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RawRecord<'a> {
     /// The header at the start of `bytes`.
@@ -12,12 +12,12 @@ pub struct RawRecord<'a> {
     pub bytes: &'a [u8],
 }
 
-/// The rest of a run in which the next record's size makes no sense, so that no later record can be
+/// The rest of a run in which the next record has an invalid size, so that no later record can be
 /// found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{bytes} bytes are not whole records")]
 pub struct BadRun {
-    /// Bytes that were given up.
+    /// Number of bytes given up.
     pub bytes: usize,
 }
 
@@ -27,7 +27,7 @@ pub struct Records<'a> {
     rest: &'a [u8],
 }
 
-/// Splits a run of records by the sizes in their headers. Kind and domain are not looked at.
+/// Splits a run of records by the sizes in their headers. Kind and domain are not examined.
 ///
 /// Ends after the first [`BadRun`].
 #[must_use]
@@ -36,7 +36,7 @@ pub fn split(run: &[u8]) -> Records<'_> {
 }
 
 impl<'a> Records<'a> {
-    /// What has not been walked yet.
+    /// The part that has not been walked yet.
     #[must_use]
     pub fn rest(&self) -> &'a [u8] {
         self.rest
@@ -55,7 +55,8 @@ impl<'a> Iterator for Records<'a> {
             .and_then(|(header, _)| {
                 let size = usize::from(header.size);
                 let (bytes, rest) = self.rest.split_at_checked(size)?;
-                // Smaller than a header, and in particular 0, which would never end.
+                // Rejects sizes smaller than a header, in particular 0, with which the walk would
+                // never end.
                 (size >= size_of::<RecordHeader>()).then_some((RawRecord { header, bytes }, rest))
             });
         match record {

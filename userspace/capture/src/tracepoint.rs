@@ -1,17 +1,17 @@
-//! Layouts of the kernel's tracepoints, as its `format` files gave them when the recording was made.
+//! Layouts of the kernel's tracepoints, from the `format` files at the time of the recording.
 
 use serde::{Deserialize, Serialize};
 
-/// A tracepoint; stands before the first of its records.
+/// A tracepoint; comes before the first of its records.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TraceFormat {
     /// Number in this capture: [`gputrace_abi::tracepoint::TraceHead::tracepoint`].
     pub number: u32,
-    /// The system that has it, e.g. `amdgpu`.
+    /// Category, e.g. `amdgpu`.
     pub category: String,
     /// Name, e.g. `amdgpu_bo_move`.
     pub name: String,
-    /// Its fields in the order of the file, without those that all tracepoints have.
+    /// Fields in the order of the file, without those that all tracepoints have.
     pub fields: Vec<TraceField>,
 }
 
@@ -20,15 +20,15 @@ pub struct TraceFormat {
 pub struct TraceField {
     /// Name.
     pub name: String,
-    /// C type as the file has it, without array bounds, e.g. `__data_loc char[]`.
+    /// C type as in the file, without array bounds, e.g. `__data_loc char[]`.
     #[serde(rename = "type")]
     pub c_type: String,
-    /// Bytes from the start of the record.
+    /// Offset from the start of the record, bytes.
     pub offset: u32,
-    /// Bytes.
+    /// Size, bytes.
     pub size: u32,
-    /// Whether it is a signed number.
+    /// Whether it is a signed integer.
     pub signed: bool,
-    /// Elements, if it is an array; 1 otherwise.
+    /// Number of elements of an array; 1 for other fields.
     pub count: u32,
 }

@@ -1,4 +1,4 @@
-//! Writing a capture.
+//! Writes a capture.
 
 use std::{
     collections::VecDeque,
@@ -20,16 +20,18 @@ use crate::{
     records,
 };
 
-/// Metadata kept for a later attempt while the disk is full, bytes in all. Enough for the libraries
-/// and processes of a busy node; what comes beyond is dropped, and the error says so.
+/// Maximum size of metadata kept for a later attempt while the disk is full, bytes. It suffices for
+/// the libraries and processes of a busy node; metadata beyond that is dropped, and the error says
+/// so.
 const MAX_PENDING: usize = 16 << 20;
 
-/// Something that a capture can be written to.
+/// A destination for a capture.
 pub trait Sink: Write {
-    /// Cuts everything from `offset` on and makes the next write start there.
+    /// Removes everything from `offset` on, and makes the next write start there.
     ///
     /// # Errors
-    /// Whatever the system says.
+    ///
+    /// The system's error.
     fn cut(&mut self, offset: u64) -> io::Result<()>;
 }
 
@@ -55,18 +57,18 @@ impl<S: Sink + ?Sized> Sink for &mut S {
     }
 }
 
-/// Why something did not reach the capture.
+/// Why data did not reach the capture.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum WriteFailure {
-    /// No space, quota used up, or the file has the greatest size allowed.
+    /// There is no space, the quota is used up, or the file has the maximum size.
     #[error(
         "no space left for the capture after {offset} bytes: {source}. What was written stays readable; free some space or record to another disk with -d"
     )]
     Full {
-        /// Size of the capture: the end of the last whole block.
+        /// Size of the capture: the end of the last complete block, bytes.
         offset: u64,
-        /// The system's error.
+        /// Error returned by the system.
         source: io::Error,
     },
     /// Any other I/O error.
@@ -74,33 +76,33 @@ pub enum WriteFailure {
         "cannot write the capture after {offset} bytes: {source}. What was written stays readable"
     )]
     Io {
-        /// Size of the capture: the end of the last whole block.
+        /// Size of the capture: the end of the last complete block, bytes.
         offset: u64,
-        /// The system's error.
+        /// Error returned by the system.
         source: io::Error,
     },
-    /// Who reads the capture as it grows is too far behind: see [`CaptureWriter::limit`].
+    /// The reader of the growing capture is too far behind: see [`CaptureWriter::limit`].
     #[error(
-        "the reader of the output has paused, and {most} bytes wait for it; records are lost \
-         until it reads on"
+        "the reader of the output has paused, and {most} bytes wait for it; records are lost until \
+         it continues"
     )]
     Unread {
-        /// The limit.
+        /// The limit, bytes.
         most: u64,
     },
-    /// The given bytes are not whole records. None of them was taken.
+    /// The given bytes are not complete records. None of them was accepted.
     #[error("refused to write a run of {bytes} bytes that is not made of whole records")]
     NotRecords {
-        /// Bytes of the run.
+        /// Size of the run, bytes.
         bytes: usize,
     },
     /// A metadata document is longer than a block may be, or cannot be encoded.
     #[error("metadata cannot be stored: {reason}")]
     Metadata {
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// More metadata has been waiting for space on the disk than is kept.
+    /// More metadata was waiting for space on the disk than is kept.
     #[error(
         "the disk is full, and metadata no longer fits into memory either; some names will be missing"
     )]
@@ -118,17 +120,17 @@ impl WriteFailure {
     }
 }
 
-/// A failed write and what it cost.
+/// A failed write, and the records that it lost.
 #[derive(Debug, thiserror::Error)]
 #[error("{failure}")]
 pub struct WriteError {
-    /// What went wrong; the first failure if several happened in one call.
+    /// The failure; the first one if there were several in one call.
     #[source]
     pub failure: WriteFailure,
-    /// The records that are lost, whole, in the form they were given: count each as
-    /// [`gputrace_abi::counters::DropReason::CaptureWrite`] (walk them with [`records::split`]). They may
-    /// have been given in an earlier call. Every record given and not returned here is in the file, or
-    /// buffered and will be in the file or in a later error.
+    /// The lost records, complete, in the form in which they were given. Count each as
+    /// [`gputrace_abi::counters::DropReason::CaptureWrite`] (walk them with [`records::split`]).
+    /// They may have been given in an earlier call. Every record that was given and is not returned
+    /// here is in the file, or is buffered and will be in the file or in a later error.
     pub lost: Vec<u8>,
 }
 
@@ -137,23 +139,23 @@ pub struct WriteError {
 /// Records are collected into blocks of up to [`RECORDS_PER_BLOCK`] bytes; each block is one
 /// `write(2)`. Metadata is written at once, after the records given before it.
 ///
-/// After a failed write the file is cut back to the last whole block, so that writing may go on when
-/// there is space again and the capture never has half a block in its middle. The block's records are
-/// handed back in [`WriteError::lost`]; its metadata is kept and written before the next block, because
-/// later records cannot be understood without it. Only epoch marks are not kept: without one, two drain
-/// rounds read as one.
+/// After a failed write, the file is cut back to the last complete block. So writing can continue
+/// when there is space again, and the capture never contains half a block. The block's records are
+/// handed back in [`WriteError::lost`]; its metadata is kept and written before the next block,
+/// because later records cannot be understood without it. Only epoch marks are not kept: without
+/// one, two drain rounds count as one.
 ///
-/// Dropping the writer tries to write what is buffered; call [`CaptureWriter::flush`] to learn whether
-/// that worked.
+/// Dropping the writer tries to write what is buffered; call [`CaptureWriter::flush`] to learn
+/// whether that worked.
 #[derive(Debug)]
 pub struct CaptureWriter<S: Sink> {
     sink: S,
-    /// Room for a block header, then records.
+    /// Space for a block header, followed by records.
     buffer: Vec<u8>,
-    /// End of the last whole block.
+    /// End of the last complete block.
     offset: u64,
     sequence: u64,
-    /// Bytes after `offset` may be in the file.
+    /// Whether the file may contain bytes after `offset`.
     dirty: bool,
     /// Encoded metadata blocks (header space included) that could not be written yet.
     pending: VecDeque<(u16, Vec<u8>)>,
@@ -161,12 +163,12 @@ pub struct CaptureWriter<S: Sink> {
     limit: Option<Limit>,
 }
 
-/// How far a reader may be behind.
+/// Limit on how far a reader may be behind.
 #[derive(Debug)]
 struct Limit {
-    /// Bytes of the capture that have been read.
+    /// Number of bytes of the capture that have been read.
     read: Arc<AtomicU64>,
-    /// Bytes that may wait.
+    /// Maximum number of unread bytes.
     most: u64,
 }
 
@@ -195,20 +197,21 @@ impl<S: Sink> CaptureWriter<S> {
         Ok(writer)
     }
 
-    /// Bytes of the capture so far, buffered records not included.
+    /// Size of the capture so far, without buffered records, bytes.
     #[must_use]
     pub fn size(&self) -> u64 {
         self.offset
     }
 
-    /// Keeps what nobody has read yet within `most` bytes: beyond, records are refused with
-    /// [`WriteFailure::Unread`], as on a full disk. `read` is how many bytes of the capture have been read. For
-    /// metadata there is an eighth more room, since it explains records that are in the file.
+    /// Limits the unread part of the capture to `most` bytes: beyond that, records are refused with
+    /// [`WriteFailure::Unread`], as on a full disk. `read` is the number of bytes of the capture
+    /// that have been read. The limit for metadata is an eighth higher, because metadata explains
+    /// records that are in the file.
     pub fn limit(&mut self, read: Arc<AtomicU64>, most: u64) {
         self.limit = Some(Limit { read, most });
     }
 
-    /// Ends the limit: the little that is still to come is written whoever reads it.
+    /// Removes the limit: the little that is still to come is written even if nobody reads it.
     pub fn unlimit(&mut self) {
         self.limit = None;
     }
@@ -219,11 +222,12 @@ impl<S: Sink> CaptureWriter<S> {
         &self.sink
     }
 
-    /// Takes a run of one or more whole records.
+    /// Accepts a run of one or more complete records.
     ///
     /// # Errors
-    /// [`WriteError`]; whatever is not in its `lost` was taken, except for
-    /// [`WriteFailure::NotRecords`], where nothing of this run was.
+    ///
+    /// [`WriteError`]; records that are not in its `lost` were accepted, except for
+    /// [`WriteFailure::NotRecords`], where none of this run were.
     pub fn records(&mut self, run: &[u8]) -> Result<(), WriteError> {
         if records::split(run).any(|record| record.is_err()) {
             return Err(WriteError {
@@ -236,7 +240,7 @@ impl<S: Sink> CaptureWriter<S> {
             self.buffer.extend_from_slice(run);
             return Ok(());
         }
-        // Each is shorter than 64 KiB, so it fits into an empty block.
+        // Each record is shorter than 64 KiB, so it fits into an empty block.
         for record in records::split(run).flatten() {
             if self.room() < record.bytes.len() {
                 self.flush_records(&mut outcome);
@@ -249,7 +253,8 @@ impl<S: Sink> CaptureWriter<S> {
     /// Writes a metadata document, after the records given before it.
     ///
     /// # Errors
-    /// [`WriteError`]; see [`CaptureWriter`] for what becomes of the document.
+    ///
+    /// [`WriteError`]; see [`CaptureWriter`] for what happens to the document then.
     pub fn meta(&mut self, meta: &Meta) -> Result<(), WriteError> {
         let mut outcome = Outcome::default();
         self.flush_records(&mut outcome);
@@ -272,9 +277,10 @@ impl<S: Sink> CaptureWriter<S> {
         outcome.into_result()
     }
 
-    /// Writes what is buffered.
+    /// Writes all buffered data.
     ///
     /// # Errors
+    ///
     /// [`WriteError`].
     pub fn flush(&mut self) -> Result<(), WriteError> {
         let mut outcome = Outcome::default();
@@ -369,7 +375,7 @@ impl<S: Sink> CaptureWriter<S> {
         Ok(())
     }
 
-    /// Appends all of `bytes` or nothing.
+    /// Appends all of `bytes` or none.
     fn append(&mut self, bytes: &[u8]) -> Result<(), WriteFailure> {
         self.try_append(bytes).map_err(|source| {
             // If this fails too, the next attempt begins with it.
@@ -383,7 +389,7 @@ impl<S: Sink> CaptureWriter<S> {
             self.sink.cut(self.offset)?;
             self.dirty = false;
         }
-        // Not an all-at-once guarantee: after an error some of the bytes may be in the file.
+        // Not atomic: after an error, some of the bytes may be in the file.
         self.sink.write_all(bytes)?;
         self.sink.flush()?;
         self.offset += bytes.len() as u64;
@@ -393,7 +399,7 @@ impl<S: Sink> CaptureWriter<S> {
 
 impl<S: Sink> Drop for CaptureWriter<S> {
     fn drop(&mut self) {
-        // Whoever wants to know whether it worked has called `flush` before.
+        // Callers that need the result have called `flush` before.
         let _ = self.flush();
     }
 }

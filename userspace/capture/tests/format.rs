@@ -1,4 +1,4 @@
-//! The file format against its promises: whole blocks survive, damage is found, failures are exact.
+//! The promises of the file format: complete blocks survive, damage is found, failures are exact.
 
 #![allow(
     clippy::disallowed_methods,
@@ -203,7 +203,7 @@ fn other_files_are_told_apart() {
     damaged[8] ^= 2;
     assert!(matches!(open(&damaged), ReadError::Header));
 
-    // A file of version 2: the header is as ever, only the number and the checksum differ.
+    // A file of version 2: the header is unchanged except for the number and the checksum.
     let mut newer = bytes;
     newer[8] = 2;
     let crc = crc32c::crc32c(&newer[..20]);
@@ -474,7 +474,7 @@ proptest! {
         let mut given = 0;
         let mut writer = match CaptureWriter::create(disk.clone(), &Recording::default()) {
             Ok(writer) => writer,
-            // Not even the header had room.
+            // The disk had no room even for the header.
             Err(_) => return Ok(()),
         };
         for (count, size, meta) in steps {
@@ -511,7 +511,8 @@ proptest! {
     }
 }
 
-/// Who reads a recording that goes on may pause: what waits is bounded, and what is lost is handed back.
+/// The reader of a growing recording may pause: the amount of waiting data is limited, and lost
+/// records are handed back.
 #[test]
 fn what_nobody_reads_is_bounded() {
     const MOST: u64 = 1 << 20;
@@ -537,16 +538,16 @@ fn what_nobody_reads_is_bounded() {
     };
     assert!(give(&mut writer, 0..100_000) > 0);
     assert!(writer.size() <= MOST);
-    // Metadata has some more room, and then waits.
+    // Metadata has slightly more room, and then waits.
     for _ in 0..20_000 {
         let _ = writer.meta(&notice("something"));
     }
     assert!((MOST..=MOST + MOST / 8).contains(&writer.size()));
-    // The reader goes on, and so does the recording.
+    // The reader continues, and so does the recording.
     read.store(writer.size(), Ordering::Release);
     assert_eq!(give(&mut writer, 100_000..100_100), 0);
     writer.flush().unwrap();
-    // Without a limit whatever comes is written.
+    // Without a limit, everything is written.
     writer.unlimit();
     assert_eq!(give(&mut writer, 100_100..200_000), 0);
     writer.flush().unwrap();

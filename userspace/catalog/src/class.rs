@@ -14,9 +14,9 @@ pub enum Eightbyte {
     Sse,
 }
 
-/// What a C type is, as far as passing and showing it need to know.
+/// The properties of a C type that determine how it is passed and shown.
 ///
-/// The text form ([`FromStr`], [`fmt::Display`]) is the one of the committed data, e.g. `uint:8`.
+/// The text form ([`FromStr`], [`fmt::Display`]) is that of the committed data, e.g. `uint:8`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
     /// `void`: `void`, only as a return type.
@@ -41,8 +41,8 @@ pub enum Class {
     HipError,
     /// `hsa_status`: `hsa_status_t`.
     HsaStatus,
-    /// `struct:…`, one letter per eightbyte, `i` for INTEGER and `s` for SSE: any other struct of at
-    /// most 16 bytes; one of the slices in [`Class::SMALL_STRUCTS`].
+    /// `struct:…`, with one letter per eightbyte, `i` for INTEGER and `s` for SSE: any other struct
+    /// of at most 16 bytes. The value is one of the slices in [`Class::SMALL_STRUCTS`].
     Small(&'static [Eightbyte]),
     /// `memory:N`: a struct of N bytes that is copied to the stack.
     Memory(u16),
@@ -69,7 +69,7 @@ const WORDS: &[(&str, Class)] = &[
 ];
 
 impl Class {
-    /// Every [`Class::Small`] there is.
+    /// All possible values of [`Class::Small`].
     pub const SMALL_STRUCTS: &'static [&'static [Eightbyte]] = &[
         &[Integer],
         &[Sse],
@@ -79,7 +79,7 @@ impl Class {
         &[Sse, Sse],
     ];
 
-    /// The registers that the value takes if enough are left, in order; `None` if it is always
+    /// The registers that the value occupies if enough are left, in order; `None` if it is always
     /// passed in memory.
     #[must_use]
     pub const fn eightbytes(self) -> Option<&'static [Eightbyte]> {
@@ -100,7 +100,7 @@ impl Class {
         }
     }
 
-    /// The 8-byte words that the value takes on the stack when it is passed there.
+    /// Number of 8-byte words that the value occupies when it is passed on the stack.
     #[must_use]
     pub fn stack_words(self) -> usize {
         match self {

@@ -1,11 +1,11 @@
-//! From an exported name to the API domain it belongs to.
+//! Maps exported names to API domains.
 
 use gputrace_abi::domain::Domain;
 
-/// What the names of the functions begin with that Kokkos calls in a tool library. The library can have any name.
+/// Prefix of the functions that Kokkos calls in a tool library. The library can have any name.
 pub const KOKKOS_TOOLS: &str = "kokkosp_";
 
-/// What must follow a [`Pattern`]'s prefix.
+/// What must follow the prefix of a [`Pattern`].
 #[derive(Clone, Copy)]
 enum Then {
     /// An upper-case ASCII letter: `hipMalloc`, but not `hiprtcVersion` or `hip_4.2`.
@@ -23,7 +23,7 @@ struct Pattern {
     domain: Domain,
 }
 
-/// The prefix and an upper-case letter.
+/// Matches the prefix followed by an upper-case letter.
 const fn upper(prefix: &'static str, domain: Domain) -> Pattern {
     let then = Then::Upper;
     Pattern {
@@ -33,7 +33,7 @@ const fn upper(prefix: &'static str, domain: Domain) -> Pattern {
     }
 }
 
-/// The prefix and more.
+/// Matches the prefix followed by anything.
 const fn longer(prefix: &'static str, domain: Domain) -> Pattern {
     let then = Then::Anything;
     Pattern {
@@ -43,7 +43,7 @@ const fn longer(prefix: &'static str, domain: Domain) -> Pattern {
     }
 }
 
-/// This name.
+/// Matches exactly this name.
 const fn exactly(prefix: &'static str, domain: Domain) -> Pattern {
     let then = Then::Nothing;
     Pattern {
@@ -55,10 +55,10 @@ const fn exactly(prefix: &'static str, domain: Domain) -> Pattern {
 
 /// The naming rules of the ROCm libraries; the first row that matches decides.
 ///
-/// The same division as rocprofiler-sdk's, which follows the dispatch tables of
-/// `hsa/hsa_api_trace.h`. Two groups of rocprofiler's functions have no domain there and get the
-/// nearest one here: exported `hsa_ven_amd_…` functions (PC sampling) count as AMD's extension, and
-/// the deprecated HSA names (`…_acq_rel`, `…_acquire`, `…_release`) as core, like the functions whose
+/// The division is that of rocprofiler-sdk, which follows the dispatch tables of
+/// `hsa/hsa_api_trace.h`. Two groups of functions have no domain there and get the nearest one
+/// here: exported `hsa_ven_amd_…` functions (PC sampling) count as AMD's extension, and the
+/// deprecated HSA names (`…_acq_rel`, `…_acquire`, `…_release`) as core, like the functions whose
 /// addresses they share.
 const PATTERNS: &[Pattern] = &[
     upper("__hip", Domain::HipCompiler),
@@ -113,14 +113,15 @@ const PATTERNS: &[Pattern] = &[
     longer("rocshmem_", Domain::RocShmem),
 ];
 
-/// The domain of an exported function, from its name alone; `None` if it is not part of a traced API.
+/// The domain of an exported function, from its name alone; `None` if it is not part of a traced
+/// API.
 ///
 /// Works for functions newer than this catalogue. Names may be mangled: libamdhip64 exports a few
 /// functions as C++ (`_Z24hipExtModuleLaunchKernel…`), see [`plain_name`].
 ///
-/// Not traced, and so `None`: `hiprtc…` (run-time compilation, which rocprofiler does not record either;
-/// libhiprtc has it in newer releases, libamdhip64 still exports it in 5.2), functions in C++ namespaces
-/// (`hip_impl::…`, internals), symbol version nodes (`hip_4.2`) and data.
+/// Not traced, and so `None`: `hiprtc…` (run-time compilation, which rocprofiler does not record
+/// either; libhiprtc has it in newer releases, libamdhip64 still exports it in 5.2), functions in
+/// C++ namespaces (`hip_impl::…`, internals), symbol version nodes (`hip_4.2`) and data.
 ///
 /// ```
 /// use gputrace_abi::domain::Domain;
@@ -152,10 +153,10 @@ impl Pattern {
 
 /// The function's name as the public header spells it, without C++ mangling.
 ///
-/// Takes apart exactly the mangled names of functions at global scope, which the Itanium C++ ABI
-/// writes as `_Z`, the length of the identifier in decimal, the identifier, and the parameter types;
-/// and of functions of rocSHMEM's namespace, which stand between `_ZN8rocshmem` and `E`.
-/// Every other name comes back unchanged.
+/// Two kinds of mangled names are understood: those of functions at global scope, which the Itanium
+/// C++ ABI writes as `_Z`, the length of the identifier in decimal, the identifier, and the
+/// parameter types; and those of functions in rocSHMEM's namespace, between `_ZN8rocshmem` and `E`.
+/// Every other name is returned unchanged.
 ///
 /// ```
 /// let mangled = "_Z22hipCreateSurfaceObjectPP13__hip_surfacePK15hipResourceDesc";
@@ -176,7 +177,7 @@ fn global_identifier(name: &str) -> Option<&str> {
     (!parameters.is_empty()).then_some(identifier)
 }
 
-/// A source name, its length before it, and what follows.
+/// Splits a source name, which is preceded by its length, from what follows.
 fn identifier(encoding: &str) -> Option<(&str, &str)> {
     let digits = encoding.find(|next: char| !next.is_ascii_digit())?;
     let (length, rest) = encoding.split_at_checked(digits)?;
@@ -185,14 +186,14 @@ fn identifier(encoding: &str) -> Option<(&str, &str)> {
 
 /// Prefixes of the HSA functions that programs call in a loop while they wait.
 ///
-/// What separates them from other frequent functions is that nothing bounds their number: a
-/// waiting thread calls them until the GPU is done. In one test program, with a completion signal on
-/// each of its 5 093 packets, `hsa_signal_load_relaxed` was called 16 845 times; a full queue is
-/// waited for by spinning on `hsa_queue_load_read_index_*`. They change nothing and their return value says
-/// only "not yet". `hsa_queue_add_write_index_*`, `hsa_signal_store_*` and `hsa_signal_silent_store_*`
-/// are not among them: they are called once per packet, so their cost is bounded by the work
-/// submitted, and they are the events that show when it was submitted. Waits (`hsa_signal_wait_*`)
-/// block and are what people look for in a trace.
+/// Unlike for other frequent functions, nothing limits the number of these calls: a waiting thread
+/// makes them until the GPU is done. In a test program with a completion signal on each of its 5
+/// 093 packets, `hsa_signal_load_relaxed` was called 16 845 times; a thread waits for a full queue
+/// by spinning on `hsa_queue_load_read_index_*`. These functions change nothing, and their return
+/// value says only "not yet". `hsa_queue_add_write_index_*`, `hsa_signal_store_*` and
+/// `hsa_signal_silent_store_*` are not in the list: they are called once per packet, so their cost
+/// is limited by the work submitted, and they show when it was submitted. Waits
+/// (`hsa_signal_wait_*`) block, and people look for them in a trace.
 const POLLING_PREFIXES: &[&str] = &[
     "hsa_signal_load_",
     "hsa_queue_load_read_index_",
@@ -200,10 +201,10 @@ const POLLING_PREFIXES: &[&str] = &[
 ];
 
 /// Whether a function is polled so often that tracing it by default would slow programs down and
-/// fill the capture with noise; such functions are probed only when they are asked for by name.
+/// fill the capture with noise. Such functions are probed only when they are requested by name.
 ///
-/// Only HSA has such functions. HIP's queries (`hipGetLastError`, `hipEventQuery`, `hipStreamQuery`)
-/// are called at the program's own pace and stay on.
+/// Only HSA has such functions. HIP's queries (`hipGetLastError`, `hipEventQuery`,
+/// `hipStreamQuery`) are called at the program's own pace and are traced.
 #[must_use]
 pub fn is_polling(name: &str) -> bool {
     POLLING_PREFIXES
@@ -211,16 +212,16 @@ pub fn is_polling(name: &str) -> bool {
         .any(|prefix| name.starts_with(prefix))
 }
 
-/// The prefixes by which [`is_polling`] decides, for messages that say what is left out.
+/// The prefixes that [`is_polling`] uses, for messages that say what is left out.
 #[must_use]
 pub fn polling_prefixes() -> &'static [&'static str] {
     POLLING_PREFIXES
 }
 
-/// Which library files export which domains.
+/// Library files, and the domains that they export.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LibraryPattern {
-    /// What the file name begins with, before `.so`: e.g. `libamdhip64`.
+    /// Beginning of the file name, before `.so`: e.g. `libamdhip64`.
     pub stem: &'static str,
     /// Domains of the functions that it exports.
     pub domains: &'static [Domain],
@@ -242,7 +243,7 @@ const LIBRARIES: &[LibraryPattern] = &[
         ],
     ),
     library("libroctx64", &[Domain::MarkerCore]),
-    // Before the library whose name begins its own.
+    // Must come before the library whose name is a prefix of this one.
     library(
         "librocprofiler-sdk-roctx",
         &[
@@ -271,13 +272,14 @@ const LIBRARIES: &[LibraryPattern] = &[
     library("libhipfile", &[Domain::HipFile]),
 ];
 
-/// The libraries whose functions are traced; one row per library, of which the first that matches a file counts.
+/// The libraries whose functions are traced, one row per library. The first row that matches a file
+/// counts.
 #[must_use]
 pub fn library_patterns() -> &'static [LibraryPattern] {
     LIBRARIES
 }
 
-/// What the file names of libraries that are traced begin with.
+/// Beginnings of the file names of traced libraries.
 pub fn library_stems() -> impl Iterator<Item = &'static str> {
     LIBRARIES.iter().map(|pattern| pattern.stem)
 }
@@ -299,8 +301,8 @@ pub fn library_domains(file_name: &str) -> &'static [Domain] {
 }
 
 impl LibraryPattern {
-    /// Whether a file of this name is the library: `STEM.so`, `STEM.so.VERSION`, or
-    /// `STEM-HASH.so…` as Python wheels rename the libraries they carry.
+    /// Whether a file with this name is the library: `STEM.so`, `STEM.so.VERSION`, or
+    /// `STEM-HASH.so…`, as Python wheels rename their libraries.
     #[must_use]
     pub fn matches(&self, file_name: &str) -> bool {
         let Some(rest) = file_name.strip_prefix(self.stem) else {

@@ -1,11 +1,13 @@
-//! Names of enumerators: the text form is `data/enums.txt` (and `data/decoder_enums.txt` and `data/hipfile_enums.txt`, by hand), one line per type.
+//! Names of enumerators. The text form is `data/enums.txt` (and the hand-written
+//! `data/decoder_enums.txt` and `data/hipfile_enums.txt`), one line per type.
 //!
 //! ```text
 //! # A comment.
 //! hipMemcpyKind | 0 hipMemcpyHostToHost | 1 hipMemcpyHostToDevice
 //! ```
 //!
-//! Of enumerators with one value the first that the newest header declares is there; values of older releases stay.
+//! Of several enumerators with the same value, only the first one that the newest header declares
+//! is listed. Values from older releases are kept.
 
 use std::{collections::HashMap, sync::LazyLock};
 
@@ -24,12 +26,12 @@ pub type Enumerators<'a> = Vec<(i64, &'a str)>;
 static ENUMS: LazyLock<HashMap<&'static str, Enumerators<'static>>> =
     LazyLock::new(|| committed(&DATA));
 
-/// What several texts say together.
+/// Combines several texts.
 pub(crate) fn committed(texts: &[&'static str]) -> HashMap<&'static str, Enumerators<'static>> {
     texts.iter().flat_map(|text| parse(text)).collect()
 }
 
-/// Reads the text form. What is no line of it is passed over: then numbers are shown.
+/// Parses the text form. Invalid lines are skipped; numbers are then shown without names.
 #[must_use]
 pub fn parse(text: &str) -> HashMap<&str, Enumerators<'_>> {
     let line = |line| -> Option<(&str, Enumerators<'_>)> {
@@ -47,20 +49,22 @@ pub fn parse(text: &str) -> HashMap<&str, Enumerators<'_>> {
     lines(text).filter_map(line).collect()
 }
 
-/// The name of a C type without what does not change its values: `const enum hipMemcpyKind` is `hipMemcpyKind`.
+/// The name of a C type without qualifiers that do not change its values:
+/// `const enum hipMemcpyKind` becomes `hipMemcpyKind`.
 #[must_use]
 pub fn plain_type(c_type: &str) -> &str {
     let c_type = c_type.strip_prefix("const ").unwrap_or(c_type);
     c_type.strip_prefix("enum ").unwrap_or(c_type)
 }
 
-/// Whether there are enumerators of this C type.
+/// Whether this C type has enumerators.
 #[must_use]
 pub fn is_enumeration(c_type: &str) -> bool {
     ENUMS.contains_key(plain_type(c_type))
 }
 
-/// The enumerator of a C type with this value; `None` if there is none, or the type is no enumeration.
+/// The enumerator of a C type with this value; `None` if there is none, or the type is not an
+/// enumeration.
 ///
 /// ```
 /// assert_eq!(gputrace_catalog::enums::enumerator("hipMemcpyKind", 1), Some("hipMemcpyHostToDevice"));
@@ -69,7 +73,8 @@ pub fn is_enumeration(c_type: &str) -> bool {
 #[must_use]
 pub fn enumerator(c_type: &str, value: i64) -> Option<&'static str> {
     let c_type = plain_type(c_type);
-    // Every enumeration of these libraries has a name that says whose it is; other types need no look-up.
+    // The names of these libraries' enumerations all begin with their library's prefix; other types
+    // need no look-up.
     if !c_type.starts_with(['h', 'n', 'r', 'H', 'R']) {
         return None;
     }
@@ -97,7 +102,7 @@ mod tests {
             enumerator("hsa_agent_info_t", 17),
             Some("HSA_AGENT_INFO_DEVICE")
         );
-        // Of AMD's and of the image extension.
+        // Values of AMD's extension and of the image extension.
         assert_eq!(
             enumerator("hsa_agent_info_t", 0xa002),
             Some("HSA_AMD_AGENT_INFO_COMPUTE_UNIT_COUNT")

@@ -1,8 +1,10 @@
-//! Masks whose bits have names, and which parameters take them: `hipHostMallocPortable|hipHostMallocMapped`.
+//! Bit masks with named bits, and the parameters that take them:
+//! `hipHostMallocPortable|hipHostMallocMapped`.
 //!
-//! Bits and their names are in `data/flags.txt`, in the form of [`crate::enums`], made from the headers, and those of decoders in
-//! `data/decoder_flags.txt`, by hand. That `flags` of `hipHostMalloc` are such a mask is in no declaration: `data/parameters.txt`
-//! says so, by hand.
+//! Bits and their names are in `data/flags.txt`, in the form of [`crate::enums`] and generated from
+//! the headers; those of decoders are in the hand-written `data/decoder_flags.txt`. No declaration
+//! says that `flags` of `hipHostMalloc` is such a mask: the hand-written `data/parameters.txt`
+//! does.
 
 use std::{collections::HashMap, fmt, sync::LazyLock};
 
@@ -25,7 +27,8 @@ static SETS: LazyLock<HashMap<&'static str, Mask>> = LazyLock::new(|| {
 static PARAMETERS: LazyLock<HashMap<(&'static str, &'static str), &'static str>> =
     LazyLock::new(|| parameters(include_str!("../data/parameters.txt")).collect());
 
-/// The lines of `data/parameters.txt`. What is no line of it is passed over: then numbers are shown.
+/// Parses the lines of `data/parameters.txt`. Invalid lines are skipped; numbers are then shown
+/// without names.
 fn parameters(text: &str) -> impl Iterator<Item = ((&str, &str), &str)> {
     lines(text).filter_map(|line| {
         let (function, rest) = line.split_once(" | ")?;
@@ -34,8 +37,8 @@ fn parameters(text: &str) -> impl Iterator<Item = ((&str, &str), &str)> {
     })
 }
 
-/// Which named values a parameter of a function (or a field of a structure) takes, where its C type does not say so: the name
-/// of a [`mask`] or of an enumeration.
+/// The set of named values that a parameter of a function (or a field of a structure) takes, if its
+/// C type does not determine it: the name of a [`mask`] or of an enumeration.
 ///
 /// ```
 /// assert_eq!(gputrace_catalog::flags::values_of("hipHostMalloc", "flags"), Some("hipHostMalloc"));
@@ -45,22 +48,23 @@ pub fn values_of(function: &str, parameter: &str) -> Option<&'static str> {
     PARAMETERS.get(&(function, parameter)).copied()
 }
 
-/// Bits with names, of all releases.
+/// Named bits, from all releases.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Mask(Enumerators<'static>);
 
-/// The mask of this name.
+/// Finds a mask by name.
 #[must_use]
 pub fn mask(name: &str) -> Option<&'static Mask> {
     SETS.get(name)
 }
 
-/// A value of a [`Mask`]. `Display` joins the names of its bits by `|`, with what has no name in hex behind them.
+/// A value of a [`Mask`]. `Display` joins the names of its bits by `|`, followed by the unnamed
+/// bits in hex.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Flags {
     /// The number.
     pub bits: u64,
-    /// What its bits mean.
+    /// Names of its bits.
     pub mask: &'static Mask,
 }
 
@@ -77,7 +81,7 @@ impl fmt::Display for Flags {
         }
         let (mut rest, mut separator) = (self.bits, "");
         for (value, name) in names.iter().map(named) {
-            // A name of several bits is for the value that is only these.
+            // A name for several bits is used only for a value with exactly these bits.
             if value.is_power_of_two() && rest & value != 0 {
                 rest &= !value;
                 write!(f, "{separator}{name}")?;
@@ -126,7 +130,7 @@ mod tests {
                 6,
                 "hipMallocSignalMemory|hipDeviceMallocContiguous",
             ),
-            // `hipHostRegisterReadOnly` and `hipExtHostRegisterCoarseGrained` are one number.
+            // `hipHostRegisterReadOnly` and `hipExtHostRegisterCoarseGrained` have the same value.
             ("hipHostRegister", 9, "hipHostRegisterPortable|0x8"),
             (
                 "hsa_amd_signal_attribute_t",

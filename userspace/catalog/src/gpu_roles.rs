@@ -1,11 +1,11 @@
-//! Functions that tell of the GPU's work, whether they are traced as calls or not.
+//! Functions that report the GPU's work, whether they are traced as calls or not.
 
 use gputrace_abi::{REGISTER_ARGS, domain::Domain, gpu::role};
 use gputrace_capture::meta::ArgSlot;
 
 use crate::Signature;
 
-/// Function, role, and the domain for which it is needed; `None`: for any of the GPU's.
+/// Function, role, and the domain that needs it; `None`: any GPU domain.
 const ROLES: &[(&str, u8, Option<Domain>)] = &[
     (
         "hsa_signal_store_relaxed",
@@ -52,24 +52,24 @@ const ROLES: &[(&str, u8, Option<Domain>)] = &[
     ),
 ];
 
-/// The function after whose return the code objects of an executable are loaded.
+/// The function that loads the code objects of an executable; they are loaded when it returns.
 pub const CODE_OBJECTS_LOADED: &str = "hsa_executable_freeze";
 
-/// The function by which code objects are unloaded.
+/// The function that unloads code objects.
 pub const CODE_OBJECTS_UNLOADED: &str = "hsa_executable_destroy";
 
-/// The function that frees what the runtime still has, completion signals among it.
+/// The function that frees everything the runtime still has, including completion signals.
 pub const RUNTIME_ENDS: &str = "hsa_shut_down";
 
-/// What the function means for the GPU's work ([`gputrace_abi::gpu::role`]), if any of the domains asked for
-/// needs to know.
+/// Role of a function for the GPU's work ([`gputrace_abi::gpu::role`]), if one of the requested
+/// domains needs it.
 #[must_use]
 pub fn gpu_role(name: &str, domains: &[Domain]) -> u8 {
     ROLES
         .iter()
         .find(|(function, ..)| *function == name)
         .filter(|(.., domain)| match domain {
-            // Queues are followed for their scratch memory, too.
+            // Queues are also followed for their scratch memory.
             Some(Domain::KernelDispatch) => {
                 domains.contains(&Domain::KernelDispatch)
                     || domains.contains(&Domain::ScratchMemory)
@@ -80,15 +80,16 @@ pub fn gpu_role(name: &str, domains: &[Domain]) -> u8 {
         .map_or(role::NONE, |(_, role, _)| *role)
 }
 
-/// Whether any domain is about the GPU's own work, or about what it needs for that.
+/// Whether any domain is about the GPU's own work or its scratch memory.
 #[must_use]
 pub fn is_gpu_traced(domains: &[Domain]) -> bool {
     let is_gpu = |domain: &Domain| domain.is_gpu_work() || *domain == Domain::ScratchMemory;
     domains.iter().any(is_gpu)
 }
 
-/// Which word of a call's arguments is its `hipStream_t`, as [`gputrace_abi::cookie::Cookie::with_stream`]
-/// counts them; `None` if it has none, or not where a probe records it.
+/// Index of the argument word with a call's `hipStream_t`, as counted by
+/// [`gputrace_abi::cookie::Cookie::with_stream`]; `None` if the call has none, or probes do not
+/// record it.
 #[must_use]
 pub fn stream_word(signature: &Signature<'_>) -> Option<u8> {
     let parameters = signature.parameters();
@@ -137,15 +138,16 @@ mod tests {
     #[test]
     fn streams_are_found_in_registers_and_on_the_stack() {
         let word = |name: &str| stream_word(signature(name).expect("in the catalogue"));
-        // Arguments, as hip_runtime_api.h declares them: stream is the last of each.
+        // Arguments as declared in hip_runtime_api.h: the stream comes last in each.
         assert_eq!(word("hipMemcpyAsync"), Some(4));
         assert_eq!(word("hipGraphLaunch"), Some(1));
-        // function, grid (2 words), block (2 words), args in registers; shared bytes, stream on the stack.
+        // function, grid (2 words), block (2 words), args in registers; shared bytes, stream on the
+        // stack.
         assert_eq!(word("hipLaunchKernel"), Some(7));
         // function, grid x y z, block x y; block z, shared bytes, stream.
         assert_eq!(word("hipModuleLaunchKernel"), Some(8));
         assert_eq!(word("hipMalloc"), None);
-        // A pointer to a stream is where a new one goes.
+        // A pointer to a stream is the destination of a new one.
         assert_eq!(word("hipStreamCreate"), None);
     }
 }

@@ -1,5 +1,5 @@
-//! HIP's functions that allocate memory and free it: what applications ask for. HIP asks HSA for less, and seldom, where it
-//! has pools.
+//! HIP's functions that allocate and free memory on behalf of applications. HIP itself requests
+//! less memory from HSA, and less often, where it has pools.
 
 use gputrace_abi::values::{Read, what};
 
@@ -11,27 +11,27 @@ use HipAllocation::{
 };
 use Kind::{Array, Device, Handle, Host, Managed, Pool, Registered};
 
-/// What kind of memory it is.
+/// Kind of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
-    /// Of the current GPU.
+    /// Memory of the current GPU.
     Device,
-    /// Of a pool, in a stream's order.
+    /// Memory of a pool, allocated in stream order.
     Pool,
-    /// That migrates.
+    /// Managed memory, which migrates.
     Managed,
-    /// Of the host, pinned.
+    /// Pinned host memory.
     Host,
-    /// Of the host, which the program has allocated itself and HIP has pinned.
+    /// Host memory that the program has allocated itself and HIP has pinned.
     Registered,
     /// An array or mipmapped array.
     Array,
-    /// Memory without an address: it has a handle.
+    /// Memory without an address, identified by a handle.
     Handle,
 }
 
 impl Kind {
-    /// For people.
+    /// Name for people.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -46,32 +46,35 @@ impl Kind {
     }
 }
 
-/// What a call does. Where memory is allocated, its address (or handle) is stored where the first argument points to.
+/// Effect of a call. When memory is allocated, its address (or handle) is stored through the first
+/// argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum HipAllocation {
-    /// Allocates the second argument's bytes.
+    /// Allocates as many bytes as the second argument says.
     Allocate(Kind),
-    /// `(pointer*, pitch*, width, height)`: allocates rows of the bytes that are stored where the second argument points to.
+    /// `(pointer*, pitch*, width, height)`: allocates rows; their size in bytes is stored through
+    /// the second argument.
     AllocatePitched,
-    /// `(hipPitchedPtr*, hipExtent)`: the same with depth; pointer and pitch are the first words of the structure.
+    /// `(hipPitchedPtr*, hipExtent)`: the same with depth; pointer and pitch are the first words of
+    /// the structure.
     AllocateExtent,
-    /// `(array*, hipChannelFormatDesc*, width, height)`, in elements.
+    /// `(array*, hipChannelFormatDesc*, width, height)`; the size is given in elements.
     AllocateArray,
-    /// `(array*, hipChannelFormatDesc*, hipExtent)`, in elements.
+    /// `(array*, hipChannelFormatDesc*, hipExtent)`; the size is given in elements.
     AllocateArray3D,
     /// `(array*, HIP_ARRAY_DESCRIPTOR*)`.
     CreateArray,
-    /// An array of a size that is not found out.
+    /// Allocates an array whose size is not determined.
     AllocateUnsized,
-    /// Pins the second argument's bytes at the address that is the first.
+    /// Pins memory at the address in the first argument; the second one is the size in bytes.
     Register,
-    /// Frees, unpins or releases what is at the address, or has the handle, that is the first argument.
+    /// Frees, unpins or releases the memory whose address or handle is the first argument.
     Free,
-    /// Frees all that the current GPU has.
+    /// Frees all memory of the current GPU.
     Reset,
 }
 
-/// By name; in order, for binary search.
+/// Functions, sorted by name for binary search.
 const FUNCTIONS: &[(&str, HipAllocation)] = &[
     ("hipArray3DCreate", AllocateUnsized),
     ("hipArrayCreate", CreateArray),
@@ -104,14 +107,15 @@ const FUNCTIONS: &[(&str, HipAllocation)] = &[
     ("hipMemRelease", Free),
 ];
 
-/// What a call of HIP's function does to memory; `None` if nothing.
+/// Effect of a HIP function on memory; `None` if it has none.
 #[must_use]
 pub fn hip_allocation(name: &str) -> Option<HipAllocation> {
     by_name(FUNCTIONS, name)
 }
 
 impl HipAllocation {
-    /// What of the memory, as far as the function alone tells; `None` for what frees it.
+    /// Kind of the memory, as far as the function determines it; `None` for functions that free
+    /// memory.
     #[must_use]
     pub const fn kind(self) -> Option<Kind> {
         match self {
@@ -123,8 +127,8 @@ impl HipAllocation {
         }
     }
 
-    /// A structure in memory without which the size is not known: the argument word that points to it, and the bytes
-    /// that matter.
+    /// The structure in memory that is needed to know the size: the argument word that points to
+    /// it, and the number of bytes needed.
     #[must_use]
     pub(crate) const fn structure(self) -> Option<Read> {
         let (word, bytes) = match self {
@@ -144,7 +148,8 @@ impl HipAllocation {
     }
 }
 
-/// Bytes of a channel of an array (`hipArray_Format` of `driver_types.h`); `None` for a format that is not known.
+/// Bytes per channel of an array (`hipArray_Format` of `driver_types.h`); `None` for an unknown
+/// format.
 #[must_use]
 pub const fn format_bytes(format: u32) -> Option<u64> {
     match format {

@@ -1,38 +1,39 @@
-//! HIP functions that put kernels into a stream, and what their arguments say of the kernel.
+//! HIP functions that launch kernels into a stream, and the sizes in their arguments.
 
 use gputrace_abi::{REGISTER_ARGS, STACK_ARGS};
 
-/// What a function does to the kernels of a stream.
+/// Effect of a function on the kernels of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Launch {
-    /// Puts one kernel into its stream, and says its size.
+    /// Launches one kernel into its stream; its arguments contain the size.
     Kernel(Sizes),
-    /// Puts kernels somewhere, but its arguments do not say which.
+    /// Launches kernels, but its arguments do not say which.
     Unknown,
-    /// From here on, launches into the stream are recorded into a graph and do not run.
+    /// From now on, launches into the stream are recorded into a graph instead of being executed.
     BeginCapture,
-    /// They run again.
+    /// From now on, launches into the stream are executed again.
     EndCapture,
-    /// Makes a stream, whose handle it stores where its first argument points to.
+    /// Creates a stream, whose handle it stores through its first argument.
     CreateStream,
-    /// The stream is no more; another one may get its handle.
+    /// Destroys the stream; another one may get the same handle.
     DestroyStream,
-    /// The thread's device, by which its null stream is chosen, is the first argument from here on.
+    /// Sets the thread's device, which determines its null stream, to the first argument.
     SetDevice,
 }
 
-/// How a function is given grid and workgroup (`hip_runtime_api.h`, `hip_ext.h`).
+/// How a function receives grid and workgroup (`hip_runtime_api.h`, `hip_ext.h`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sizes {
-    /// Two `dim3` by value, blocks and threads, after one word: x and y share a word, z has its own.
+    /// Two `dim3` by value, blocks and threads, after one word: x and y share a word, z has its
+    /// own.
     Dim3,
-    /// Six words after one, blocks and threads; the last on the stack.
+    /// Six words after the first one, blocks and threads; the last one is on the stack.
     Blocks,
-    /// As `Blocks`, but the first three count work-items.
+    /// Like `Blocks`, but the first three count work-items.
     WorkItems,
 }
 
-/// Function, without `_spt`.
+/// Effects of functions, by name without `_spt`.
 const LAUNCHES: &[(&str, Launch)] = &[
     ("hipExtLaunchKernel", Launch::Kernel(Sizes::Dim3)),
     ("hipExtLaunchMultiKernelMultiDevice", Launch::Unknown),
@@ -65,11 +66,11 @@ const LAUNCHES: &[(&str, Launch)] = &[
     ("hipStreamEndCapture", Launch::EndCapture),
 ];
 
-/// Ends the names of functions whose null stream is the thread's own.
+/// Suffix of functions whose null stream is the thread's own.
 const PER_THREAD: &str = "_spt";
 
-/// What a HIP function does to the kernels of a stream; `None` for nothing. The second part says whether its null stream
-/// is the calling thread's own.
+/// Effect of a HIP function on the kernels of a stream, and whether its null stream is the calling
+/// thread's own; `None` if it has no effect.
 #[must_use]
 pub fn launch(name: &str) -> Option<(Launch, bool)> {
     let plain = name.strip_suffix(PER_THREAD).unwrap_or(name);
@@ -78,7 +79,7 @@ pub fn launch(name: &str) -> Option<(Launch, bool)> {
 }
 
 impl Sizes {
-    /// Grid in work-items and workgroup, from the words of a call's arguments.
+    /// Grid in work-items, and workgroup, from the words of a call's arguments.
     #[must_use]
     pub fn read(
         self,

@@ -1,23 +1,24 @@
-//! Which functions of the ROCm libraries belong to which API domain, and what their arguments are.
+//! The API domains of the functions in ROCm's libraries, and the meaning of their arguments.
 //!
-//! Two questions are answered here, by different means on purpose:
+//! The crate answers two questions, deliberately by different means:
 //!
-//! * **Is this exported function traced, and as part of what?** [`classify`] goes by the naming
+//! * **Is this exported function traced, and in which domain?** [`classify`] uses the naming
 //!   patterns of the libraries, so a function that a newer ROCm adds is traced on the day it ships.
-//!   [`library_patterns`] says which files to look into, [`is_polling`] which functions are left out
-//!   unless the user asks for them by name.
+//!   [`library_patterns`] lists the files to examine, [`is_polling`] the functions that are left
+//!   out unless the user requests them by name.
 //! * **What do its arguments mean?** [`signature()`] looks the function up in data that
-//!   `cargo xtask gen-catalog` made from the public headers of several ROCm releases
-//!   (`data/*.txt`, one line per function; see [`table`]). A [`Signature`] tells where the System V
-//!   x86-64 calling convention puts each argument ([`Signature::parameters`]) and how many stack words
-//!   a probe has to copy ([`Signature::stack_words`]). A function without a signature is traced all
-//!   the same; its argument registers are shown raw.
+//!   `cargo xtask gen-catalog` made from the public headers of several ROCm releases (`data/*.txt`,
+//!   one line per function; see [`table`]). A [`Signature`] says where the System V x86-64 calling
+//!   convention puts each argument ([`Signature::parameters`]) and how many stack words a probe
+//!   must copy ([`Signature::stack_words`]). A function without a signature is traced as well; its
+//!   argument registers are shown raw.
 //!
-//! Numbers with names are shown by them: [`enums`] are known by their C types, [`flags`] by function and parameter.
+//! Named values are shown by name: [`enums`] are identified by their C types, [`flags`] by function
+//! and parameter.
 //!
-//! Some functions also tell of the GPU's own work: [`gpu_role`] says which, and how.
+//! Some functions also report the GPU's own work: [`gpu_role`] says which, and how.
 //!
-//! To add a release or a function: run `cargo xtask gen-catalog` and commit what it changed.
+//! To add a release or a function, run `cargo xtask gen-catalog` and commit the changes.
 //!
 //! ```
 //! use gputrace_abi::domain::Domain;
@@ -72,7 +73,7 @@ fn lines(text: &str) -> impl Iterator<Item = &str> {
     text.lines().filter(|line| !line.starts_with('#'))
 }
 
-/// What a table that is in order of names has of `name`.
+/// Looks `name` up in a table that is sorted by name.
 fn by_name<T: Copy>(table: &[(&str, T)], name: &str) -> Option<T> {
     let at = table.binary_search_by_key(&name, |(name, _)| name).ok()?;
     table.get(at).map(|(_, found)| *found)
@@ -91,16 +92,16 @@ const DATA: &[&str] = &[
     include_str!("../data/rocshmem.txt"),
 ];
 
-/// A file that cannot be read is left out: then arguments are shown raw, which is no reason not to
-/// trace. A test makes sure that it does not happen.
+/// The parsed data. A file that cannot be parsed is left out: arguments are then shown raw, which
+/// is no reason not to trace. A test makes sure that this does not happen.
 static TABLES: LazyLock<Vec<Table<'static>>> = LazyLock::new(|| {
     DATA.iter()
         .filter_map(|text| Table::parse(text).ok())
         .collect()
 });
 
-/// The signature of an exported function in the newest release that declares it; `None` if no public
-/// header does. Mangled names are looked up by [`plain_name`].
+/// The signature of an exported function in the newest release that declares it; `None` if no
+/// public header does. Mangled names are looked up by [`plain_name`].
 ///
 /// The first call parses the data (about 0.7 ms); every other call is a binary search.
 #[must_use]
@@ -108,11 +109,13 @@ pub fn signature(name: &str) -> Option<&'static Signature<'static>> {
     variants(name).last()
 }
 
-/// Every signature of an exported function, oldest release first; empty if no public header declares it.
+/// All signatures of an exported function, oldest release first; empty if no public header declares
+/// it.
 ///
-/// Where a function has several, they differ in how types are spelled or qualified; among the releases
-/// read so far none puts an argument in another place (a test says so), which a shared library
-/// could not do without a new symbol version. So [`signature()`] is right for every release.
+/// Several signatures of a function differ in how types are spelled or qualified. Among the
+/// releases read so far, none puts an argument in a different place (a test checks this); a shared
+/// library could not do that without a new symbol version. So [`signature()`] is right for every
+/// release.
 #[must_use]
 pub fn variants(name: &str) -> &'static [Signature<'static>] {
     let name = plain_name(name);
@@ -123,7 +126,7 @@ pub fn variants(name: &str) -> &'static [Signature<'static>] {
         .unwrap_or_default()
 }
 
-/// Every signature of the catalogue, by library, then name, then release.
+/// All signatures in the catalogue, by library, then name, then release.
 pub fn signatures() -> impl Iterator<Item = &'static Signature<'static>> {
     TABLES.iter().flat_map(|table| &table.signatures)
 }

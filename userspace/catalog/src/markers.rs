@@ -1,59 +1,62 @@
-//! What programs tell profilers: which functions begin and end ranges, switch recording on and off, and say to whom
-//! work belongs.
+//! Functions by which programs inform profilers: they begin and end ranges, switch recording on and
+//! off, and assign work to ids.
 
 use crate::by_name;
 
-/// What a call says.
+/// Meaning of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Marker {
-    /// Something happens now. The first argument says what.
+    /// Marks a moment. The first argument is its text.
     Mark {
-        /// Whether kernels that are launched after it can be called after it, as rocprofv3 has it (`--kernel-rename`).
+        /// Whether kernels launched afterwards can be named after it, as in rocprofv3
+        /// (`--kernel-rename`).
         names_kernels: bool,
     },
-    /// A range of this thread begins. The first argument is its text.
+    /// Begins a range of this thread. The first argument is its text.
     Push {
         /// Whether the function returns the number of ranges around the new one.
         level: bool,
     },
-    /// Something happens now that the function itself stands for; with what it is called.
+    /// Marks a moment that the function itself stands for; the value is its name.
     MarkAs(&'static str),
-    /// A copy begins, which is a range of this thread. The first and the third argument word point to what its
-    /// destination and its source are called.
+    /// Begins a copy, as a range of this thread. The first and the third argument word point to the
+    /// names of its destination and its source.
     PushCopy,
-    /// The innermost range of this thread ends.
+    /// Ends the innermost range of this thread.
     Pop {
         /// Whether the function returns the number of ranges around the one that ends, or -1.
         level: bool,
     },
-    /// A range begins that may end in any thread. The first argument is its text; the function returns its id.
+    /// Begins a range that may end in any thread. The first argument is its text; the function
+    /// returns its id.
     Start,
-    /// The range whose id is the first argument ends.
+    /// Ends the range whose id is the first argument.
     Stop,
-    /// A range gets a name, the first argument, and an id, which is stored where the second argument points to.
+    /// Gives a range a name, the first argument, and an id, which is stored through the second
+    /// argument.
     NameSection,
-    /// The range whose id is the first argument begins; it may end in any thread.
+    /// Begins the range whose id is the first argument; it may end in any thread.
     StartSection,
-    /// The range whose id is the first argument ends.
+    /// Ends the range whose id is the first argument.
     StopSection,
-    /// The program wants to be recorded from here on.
+    /// Requests that the program is recorded from now on.
     Resume,
-    /// The program does not want to be recorded from here on.
+    /// Requests that the program is not recorded from now on.
     Pause,
-    /// The calling thread wants to be recorded from here on.
+    /// Requests that the calling thread is recorded from now on.
     ResumeThread,
-    /// The calling thread does not want to be recorded from here on.
+    /// Requests that the calling thread is not recorded from now on.
     PauseThread,
-    /// The first argument is what the calling thread is called from here on.
+    /// Names the calling thread; the first argument is the name.
     NameThread,
-    /// What a thread does from here on belongs to an id, until it is taken back.
+    /// Assigns the following work of a thread to an id, until the id is removed.
     PushCorrelation {
-        /// The argument word that is the id.
+        /// Index of the argument word with the id.
         id: u8,
-        /// The argument word that says which thread, if there is one: 0 is the calling thread.
+        /// Index of the argument word with the thread, if there is one: 0 is the calling thread.
         thread: Option<u8>,
     },
-    /// The last id of a thread is taken back.
+    /// Removes the last id of a thread.
     PopCorrelation {
         /// As in [`Marker::PushCorrelation`].
         thread: Option<u8>,
@@ -73,7 +76,7 @@ use Marker::{
     PushCorrelation, Resume, ResumeThread, Start, StartSection, Stop, StopSection,
 };
 
-/// By name; in order, for binary search.
+/// Functions, sorted by name for binary search.
 const MARKERS: &[(&str, Marker)] = &[
     ("hipProfilerStart", Resume),
     ("hipProfilerStop", Pause),
@@ -191,7 +194,7 @@ const MARKERS: &[(&str, Marker)] = &[
     ("roctxRangeStop", Stop),
 ];
 
-/// What a call of the function says to profilers; `None` if nothing.
+/// Meaning of a call of this function for profilers; `None` if it has none.
 ///
 /// ```
 /// use gputrace_catalog::markers::{Marker, marker};

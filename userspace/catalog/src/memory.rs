@@ -1,24 +1,24 @@
-//! HSA's functions that allocate memory and free it: those of which rocprofiler-sdk makes its records.
+//! HSA's functions that allocate and free memory, and for which rocprofiler-sdk makes records.
 
 use crate::by_name;
 
 use Allocation::{Allocate, Free, VmemAllocate, VmemFree};
 
-/// What a call does.
+/// Effect of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Allocation {
-    /// Allocates the second argument's bytes in the pool or region that is the first; the address is stored where this
-    /// argument word points to.
+    /// Allocates memory in the pool or region that is the first argument; the second one is the
+    /// size in bytes. The address is stored through the argument word with this index.
     Allocate(u8),
-    /// The same for memory without an address: it has a handle.
+    /// The same for memory without an address, identified by a handle.
     VmemAllocate(u8),
-    /// Frees what is at the address that is the first argument.
+    /// Frees the memory at the address in the first argument.
     Free,
-    /// Releases the handle that is the first argument.
+    /// Releases the handle in the first argument.
     VmemFree,
 }
 
-/// By name; in order, for binary search.
+/// Functions, sorted by name for binary search.
 const FUNCTIONS: &[(&str, Allocation)] = &[
     ("hsa_amd_memory_pool_allocate", Allocate(3)),
     ("hsa_amd_memory_pool_free", Free),
@@ -29,7 +29,7 @@ const FUNCTIONS: &[(&str, Allocation)] = &[
 ];
 
 impl Allocation {
-    /// rocprofiler-sdk's name of the operation.
+    /// Name of the operation in rocprofiler-sdk.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -41,7 +41,7 @@ impl Allocation {
     }
 }
 
-/// What a call of the function does to memory; `None` if nothing.
+/// Effect of a function on memory; `None` if it has none.
 #[must_use]
 pub fn allocation(name: &str) -> Option<Allocation> {
     by_name(FUNCTIONS, name)

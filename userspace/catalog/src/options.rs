@@ -1,38 +1,40 @@
-//! The options that choose what is traced: one row each, from which the command line and its help are made.
+//! The options that choose what is traced, one row each. The command line and its help are made
+//! from them.
 
 use gputrace_abi::domain::{Domain, Selected};
 
 use self::Covers::{Aggregate, Also, Group, Own};
 
-/// Which domains an option is about.
+/// The domains that an option refers to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Covers {
-    /// Those whose row names it ([`Domain::option`]).
+    /// The domains whose row names the option ([`Domain::option`]).
     Own,
-    /// Those of another option, if it is on. If it is off it says nothing: they may still be wanted.
+    /// The domains of another option, if this one is on. If it is off, it has no effect: the
+    /// domains may still be wanted.
     Also(&'static str),
-    /// Those of other options.
+    /// The domains of other options.
     Group(&'static [&'static str]),
-    /// All that are selected in one of these ways.
+    /// All domains that are selected in one of these ways.
     Aggregate(&'static [Selected]),
 }
 
 /// An option that chooses domains, with an optional `=False`.
 #[derive(Clone, Copy, Debug)]
 pub struct DomainOption {
-    /// Its name, without dashes.
+    /// Name, without dashes.
     pub long: &'static str,
-    /// Its letter.
+    /// Letter of the short option.
     pub short: Option<char>,
-    /// Other names that it has, in rocprofv3 or before.
+    /// Further names, from rocprofv3 or earlier versions.
     pub aliases: &'static [&'static str],
-    /// The help text, without the last full stop.
+    /// Help text, without the last full stop.
     pub help: &'static str,
-    /// What it is about.
+    /// The domains that it refers to.
     pub covers: Covers,
 }
 
-/// An option without a letter or other names.
+/// An option without a letter or further names.
 const fn option(long: &'static str, covers: Covers, help: &'static str) -> DomainOption {
     DomainOption {
         long,
@@ -55,7 +57,7 @@ impl DomainOption {
         Self { aliases, ..self }
     }
 
-    /// Whether it is about `domain`.
+    /// Whether the option refers to `domain`.
     #[must_use]
     pub fn is_about(&self, domain: Domain) -> bool {
         let (selected, own) = (domain.selected(), domain.option());
@@ -69,7 +71,7 @@ impl DomainOption {
     }
 }
 
-/// The option that traces what Kokkos reports, and names kernels by it.
+/// The option that traces Kokkos's reports, and names kernels after them.
 pub const KOKKOS_TRACE: &str = "kokkos-trace";
 
 /// Every option that chooses domains, in the order of the help text.
@@ -107,7 +109,8 @@ pub const DOMAIN_OPTIONS: &[DomainOption] = &[
     option(
         "kernel-trace",
         Own,
-        "Kernel dispatches: what ran on which GPU and queue, when, and who asked for it",
+        "Kernel dispatches: which kernel ran on which GPU and queue, when, and which call launched \
+         it",
     ),
     option("memory-copy-trace", Own, "Copies done by a GPU's engines"),
     option(
@@ -137,7 +140,7 @@ pub const DOMAIN_OPTIONS: &[DomainOption] = &[
     option(
         "sched",
         Own,
-        "When traced threads had no CPU: asleep, or waiting for one. Not part of -s",
+        "Times when traced threads had no CPU: asleep, or waiting for one. Not part of -s",
     ),
     option(
         "marker-trace",
@@ -153,14 +156,14 @@ pub const DOMAIN_OPTIONS: &[DomainOption] = &[
     option(
         "memory-allocation-trace",
         Own,
-        "Memory that HSA allocates and frees, and what programs ask HIP for: agent, address, \
-         bytes, and what was never freed",
+        "Memory that HSA allocates and frees, and memory that programs request from HIP: agent, \
+         address, bytes, and what was never freed",
     ),
     option(
         "scratch-memory-trace",
         Own,
-        "Scratch memory of queues, as it comes and goes: private memory of kernels that does \
-         not fit into registers",
+        "Scratch memory that queues get and return: private memory of kernels that does not fit \
+         into registers",
     ),
     option("rccl-trace", Own, "RCCL, the collectives: nccl*"),
     option("rocdecode-trace", Own, "Video decoding: rocDec*"),
@@ -178,8 +181,8 @@ pub const DOMAIN_OPTIONS: &[DomainOption] = &[
     option(
         "runtime-trace",
         Aggregate(&[Selected::ByRuntime]),
-        "What applications call, and the work that follows: the HIP runtime API, kernels, \
-         copies, memory, markers, collectives (the default)",
+        "What applications call, and the resulting work: the HIP runtime API, kernels, copies, \
+         memory, markers, collectives (the default)",
     )
     .short('r'),
     option(

@@ -3,14 +3,14 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// A release of ROCm, as HIP and the HSA runtime number theirs, e.g. 6.4.3.
+/// A release of ROCm as numbered by HIP and the HSA runtime, e.g. 6.4.3.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Release {
-    /// First number.
+    /// Major version.
     pub major: u16,
-    /// Second number.
+    /// Minor version.
     pub minor: u16,
-    /// Third number; 0 if the text has none.
+    /// Patch level; 0 if the text has none.
     pub patch: u16,
 }
 
@@ -47,12 +47,13 @@ impl FromStr for Release {
     }
 }
 
-/// A range of releases. The text form is `5.2.3-5.7.1`, or `6.4.3-` while it has no end.
+/// A range of releases. The text form is `5.2.3-5.7.1`, or `6.4.3-` for a range without an end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Releases {
-    /// The first release in the range, of those that the catalogue was made from.
+    /// The first release in the range, among those that the catalogue was made from.
     pub first: Release,
-    /// The last one; `None` if the newest release that the catalogue was made from is in the range.
+    /// The last release; `None` if the range includes the newest release that the catalogue was
+    /// made from.
     pub last: Option<Release>,
 }
 

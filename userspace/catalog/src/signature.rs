@@ -1,4 +1,4 @@
-//! A function's signature, and where a probe finds its arguments.
+//! A function's signature, and the places where a probe finds its arguments.
 
 use gputrace_abi::{REGISTER_ARGS, STACK_ARGS};
 use gputrace_capture::meta::{ArgSlot, Parameter, ValueKind};
@@ -8,25 +8,25 @@ use crate::flags::values_of;
 use crate::release::Releases;
 use crate::structs::recorded;
 
-/// Vector registers that carry arguments: xmm0 to xmm7.
+/// Number of vector registers that carry arguments: xmm0 to xmm7.
 const VECTOR_ARGS: usize = 8;
 
-/// A type as the header spells it, and what it is.
+/// A type as the header spells it, and its class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CType<'a> {
-    /// As written in the header, e.g. `const void *`.
+    /// Spelling in the header, e.g. `const void *`.
     pub spelling: &'a str,
     /// How it is passed and shown.
     pub class: Class,
-    /// Of a pointer: what the function stores where it points to, if that is a single value (or, for
-    /// [`Class::CString`], text).
+    /// For a pointer: class of the value that the function stores through it, if that is a single
+    /// value (or, for [`Class::CString`], text).
     pub stored: Option<Class>,
 }
 
 /// A parameter of a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Argument<'a> {
-    /// Name in the header, or `argN` (from 0) where the header gives none.
+    /// Name in the header, or `argN` (from 0) if the header has none.
     pub name: &'a str,
     /// Its type.
     pub c_type: CType<'a>,
@@ -37,7 +37,7 @@ pub struct Argument<'a> {
 pub struct Signature<'a> {
     /// Name, without C++ mangling.
     pub name: &'a str,
-    /// Releases whose headers declare it like this.
+    /// Releases whose headers contain this declaration.
     pub releases: Releases,
     /// Return type.
     pub returns: CType<'a>,
@@ -46,11 +46,12 @@ pub struct Signature<'a> {
 }
 
 impl Signature<'_> {
-    /// The parameters as a capture stores them, each with the place of its first word in the record.
+    /// The parameters as a capture stores them, each with the place of its first word in the
+    /// record.
     ///
-    /// Places follow the System V x86-64 ABI. Not recorded are values in vector registers, values
-    /// beyond the [`STACK_ARGS`] stack words that a record holds, and two-word values of which only
-    /// the first word would be in it.
+    /// Places follow the System V x86-64 ABI. Three kinds of values are not recorded: values in
+    /// vector registers, values beyond the [`STACK_ARGS`] stack words in a record, and two-word
+    /// values of which only the first word would be recorded.
     ///
     /// ```
     /// use gputrace_capture::meta::ArgSlot;
@@ -63,7 +64,8 @@ impl Signature<'_> {
         self.parameters_in(None)
     }
 
-    /// As [`Self::parameters`], for a library of this major release of HIP, if it is known: some structures differ between them.
+    /// Like [`Self::parameters`], for a library of this major release of HIP, if known: some
+    /// structures differ between releases.
     #[must_use]
     pub fn parameters_in(&self, hip: Option<u16>) -> Vec<Parameter> {
         let mut layout = Layout::of(self.returns.class);
@@ -87,8 +89,8 @@ impl Signature<'_> {
         self.arguments.iter().map(place).collect()
     }
 
-    /// How many 8-byte stack words above the return address a probe must copy to have every argument
-    /// that can be recorded: 0 to [`STACK_ARGS`].
+    /// Number of 8-byte stack words above the return address that a probe must copy to have all
+    /// recordable arguments: 0 to [`STACK_ARGS`].
     #[must_use]
     pub fn stack_words(&self) -> u8 {
         let mut layout = Layout::of(self.returns.class);
@@ -98,31 +100,31 @@ impl Signature<'_> {
         layout.stack.min(STACK_ARGS) as u8
     }
 
-    /// What the return register, rax, holds when the function returns.
+    /// Kind of the value in the return register, rax, when the function returns.
     ///
-    /// A struct returned in memory leaves its address there. A floating-point result is in a vector
-    /// register instead, and rax means nothing.
+    /// For a struct returned in memory, it is the struct's address. A floating-point result is in a
+    /// vector register instead, and rax has no meaning.
     #[must_use]
     pub fn return_kind(&self) -> ValueKind {
         if self.returns_in_memory() {
             return ValueKind::Pointer;
         }
         match self.returns.class {
-            // Two eightbytes come back in rax:rdx, of which a record has only rax.
+            // Two eightbytes are returned in rax:rdx, of which a record has only rax.
             Class::Dim3 => ValueKind::Word,
             class => class.kind(),
         }
     }
 
-    /// Whether the caller passes a hidden pointer to where the result goes. It takes the first
-    /// argument register, so every parameter is one register further on.
+    /// Whether the caller passes a hidden pointer to the result's destination. It takes the first
+    /// argument register, so every parameter moves to the next register.
     #[must_use]
     pub fn returns_in_memory(&self) -> bool {
         self.returns.class.eightbytes().is_none()
     }
 }
 
-/// Registers and stack words taken so far by a function's arguments.
+/// Registers and stack words that the arguments so far have taken.
 struct Layout {
     integers: usize,
     vectors: usize,
@@ -139,8 +141,8 @@ impl Layout {
         }
     }
 
-    /// Takes the place of the next argument. A value goes into registers as a whole or not at all; a
-    /// register that it leaves over is used by a later argument.
+    /// Assigns the place of the next argument. A value is in registers completely or not at all; a
+    /// later argument may use a register that it left free.
     fn place(&mut self, class: Class) -> ArgSlot {
         let words = class.stack_words();
         if let Some(eightbytes) = class.eightbytes() {
@@ -161,7 +163,8 @@ impl Layout {
         }
         let first = self.stack;
         self.stack += words;
-        // Of a struct in memory only the first word is shown; of other values, all of it or nothing.
+        // Only the first word of a struct in memory is shown; other values are shown completely or
+        // not at all.
         let needed = if class.eightbytes().is_some() {
             words
         } else {

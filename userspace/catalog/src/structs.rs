@@ -1,12 +1,14 @@
-//! Where fields of structures lie: the text form is `data/structs.txt` (and `data/newer_structs.txt`, `data/decoder_structs.txt` and `data/hipfile_structs.txt`, by hand).
+//! Layouts of structures. The text form is `data/structs.txt` (and the hand-written
+//! `data/newer_structs.txt`, `data/decoder_structs.txt` and `data/hipfile_structs.txt`).
 //!
 //! ```text
 //! hipExtent | 5.2.3- | width: size_t = uint:8 @ 0+8 | height: size_t = uint:8 @ 8+8
 //! ```
 //!
-//! A structure, the releases whose headers lay it out so, and of each field worth showing (`data/layouts.txt`, by hand) its name, C
-//! type, [`Class`], offset and size in bytes. A field of a structure in it has a dot in its name. A `string` is text in the
-//! structure itself.
+//! A line has the structure, the releases whose headers have this layout, and the fields worth
+//! showing (listed in the hand-written `data/layouts.txt`). Each field has its name, C type,
+//! [`Class`], offset and size in bytes. The name of a field of a nested structure contains a dot. A
+//! `string` is text inside the structure itself.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -24,24 +26,24 @@ use crate::{
 /// A field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Field<'a> {
-    /// Its name, with those of the structures around it.
+    /// Name, prefixed with those of the enclosing structures.
     pub name: &'a str,
-    /// As written in the header.
+    /// C type as in the header.
     pub c_type: &'a str,
-    /// What it is.
+    /// Class of the type.
     pub class: Class,
-    /// Bytes before it.
+    /// Offset, bytes.
     pub offset: u16,
-    /// Its size in bytes.
+    /// Size, bytes.
     pub bytes: u16,
 }
 
-/// A structure, as some releases lay it out.
+/// Layout of a structure in some releases.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout<'a> {
-    /// Its name in C.
+    /// Name in C.
     pub name: &'a str,
-    /// Releases whose headers lay it out so.
+    /// Releases whose headers have this layout.
     pub releases: Releases,
     /// Fields worth showing.
     pub fields: Vec<Field<'a>>,
@@ -69,7 +71,7 @@ impl fmt::Display for Field<'_> {
     }
 }
 
-/// Reads a line of the text form.
+/// Parses a line of the text form.
 #[must_use]
 pub fn parse_layout(line: &str) -> Option<Layout<'_>> {
     let mut parts = line.split(" | ");
@@ -97,7 +99,7 @@ fn parse_field(text: &str) -> Option<Field<'_>> {
     })
 }
 
-/// The layouts in a text. What is no line of it is passed over: then fields are not shown.
+/// Parses the layouts in a text. Invalid lines are skipped; their fields are then not shown.
 pub fn parse(text: &str) -> impl Iterator<Item = Layout<'_>> {
     lines(text).filter_map(parse_layout)
 }
@@ -110,7 +112,7 @@ const DATA: [&str; 4] = [
     include_str!("../data/hipfile_structs.txt"),
 ];
 
-/// Every layout of the committed data; those of one structure by release.
+/// All layouts of the committed data; those of one structure by release.
 pub fn layouts() -> impl Iterator<Item = Layout<'static>> {
     DATA.iter().flat_map(|text| parse(text))
 }
@@ -135,18 +137,19 @@ pub fn hip_major(soname: &str) -> Option<u16> {
     soname.strip_prefix("libamdhip64.so.")?.parse().ok()
 }
 
-/// The structure that a parameter of this C type is, or points to.
+/// The structure that a parameter of this C type is or points to.
 fn structure_of(c_type: &str) -> &str {
     let name = plain_type(c_type.strip_suffix('*').unwrap_or(c_type).trim_end());
     name.strip_prefix("struct ").unwrap_or(name)
 }
 
-/// The fields that are shown of a parameter: of a structure passed by value, or of one that it points to. Empty for all other
-/// types.
+/// The fields that are shown of a parameter: those of a structure passed by value, or of one that
+/// it points to. Empty for all other types.
 ///
-/// Of a structure that releases lay out in different ways these are the fields that all of them have at the same place: all
-/// releases of the major one of HIP that is traced, if it is known. Releases later than those of the data are taken to lay it out
-/// as the newest of these; a structure that only older ones have belongs to functions that are kept for older programs.
+/// If releases lay out a structure differently, these are the fields that have the same place in
+/// all of them: in all releases of the traced major release of HIP, if known. Releases later than
+/// those of the data are assumed to have the newest of these layouts. A structure that only older
+/// releases have belongs to functions that are kept for older programs.
 ///
 /// ```
 /// use gputrace_catalog::structs::fields;
@@ -174,13 +177,14 @@ pub fn fields(c_type: &str, hip: Option<u16>) -> Vec<Field<'static>> {
     fields
 }
 
-/// Parameters that point to several structures, by function.
+/// Parameters that point to several structures, with their functions.
 static ARRAYS: LazyLock<HashSet<(&'static str, &'static str)>> = LazyLock::new(|| {
     let lines = lines(include_str!("../data/arrays.txt"));
     lines.filter_map(|line| line.split_once(" | ")).collect()
 });
 
-/// The fields of the parameter `name` of a function as a capture stores them; of several structures, those of the first.
+/// The fields of the parameter `name` of a function, as a capture stores them; for several
+/// structures, those of the first.
 pub(crate) fn recorded(
     function: &str,
     Argument { name, c_type }: &Argument<'_>,

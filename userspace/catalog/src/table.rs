@@ -6,12 +6,14 @@
 //! hipFree | 5.2.3- | hipError_t = hip_error | ptr: void * = pointer
 //! ```
 //!
-//! The first line that is not a comment names the releases whose headers were read, oldest first. Every
-//! other line is one function: its name, the releases that declare it so ([`Releases`](crate::release::Releases)), the return
-//! type, and the parameters. A type is followed by its [`Class`](crate::class::Class), because a header is needed to tell
-//! what `hipStream_t` is; a pointer through which the function stores a value also by the class of that value, as in
-//! `devPtr: void ** = pointer > pointer`. Lines are sorted by name; a function whose signature changed has one line per
-//! signature, oldest first. Neither `|` nor ` = ` occurs in a C type, nor `: ` in a C name.
+//! The first line that is not a comment names the releases whose headers were read, oldest first.
+//! Every other line is one function: its name, the releases with this declaration
+//! ([`Releases`](crate::release::Releases)), the return type, and the parameters. A type is
+//! followed by its [`Class`](crate::class::Class), because only a header tells what `hipStream_t`
+//! is. A pointer through which the function stores a value is also followed by the class of that
+//! value, as in `devPtr: void ** = pointer > pointer`. Lines are sorted by name; a function whose
+//! signature changed has one line per signature, oldest first. Neither `|` nor ` = ` occurs in a C
+//! type, nor `: ` in a C name.
 
 use std::fmt;
 
@@ -29,26 +31,26 @@ const HEADER: &str = "releases";
 pub struct TableError {
     /// Line number, from 1.
     pub line: usize,
-    /// What is wrong with it.
+    /// The problem.
     pub problem: Problem,
 }
 
-/// What can be wrong with a line.
+/// Problem of a line.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Problem {
-    /// A function without releases or return type, or a part of one that is empty.
+    /// A function has no releases or return type, or an empty part.
     #[error("a field is missing or empty")]
     Missing,
-    /// A release number.
+    /// A release number is invalid.
     #[error(transparent)]
     Release(#[from] NotARelease),
-    /// The class of a type.
+    /// The class of a type is unknown.
     #[error(transparent)]
     Class(#[from] UnknownClass),
-    /// The line belongs before the one above it, so that lookups would miss it.
+    /// The line belongs before the previous one; lookups would miss it.
     #[error("not in the order of names and releases")]
     Order,
-    /// A function before the line that names the releases, or no such line.
+    /// A function precedes the line with the releases, or that line is missing.
     #[error("no `releases` line before the first function")]
     NoReleases,
 }
@@ -63,10 +65,11 @@ pub struct Table<'a> {
 }
 
 impl<'a> Table<'a> {
-    /// Reads a whole file. The table borrows names from it.
+    /// Parses a whole file. The table borrows names from it.
     ///
     /// # Errors
-    /// The first line that is wrong, and why.
+    ///
+    /// The first invalid line, and its problem.
     pub fn parse(text: &'a str) -> Result<Self, TableError> {
         let mut table = Self::default();
         for (index, line) in text.lines().enumerate() {
@@ -122,8 +125,8 @@ impl<'a> Table<'a> {
         Ok(())
     }
 
-    /// The signatures of a function, oldest release first; empty if there is none. Needs no more than a
-    /// binary search.
+    /// The signatures of a function, oldest release first; empty if there is none. This is a binary
+    /// search.
     #[must_use]
     pub fn variants(&self, name: &str) -> &[Signature<'a>] {
         let start = self
@@ -276,7 +279,7 @@ hipRunHostCode | 6.4.3- | void = void | call: void (*)(int, void *) = pointer | 
         }
     }
 
-    /// Also the test that the committed files are as `gen-catalog` writes them.
+    /// Also checks that the committed files are as `gen-catalog` writes them.
     #[test]
     fn committed_data_is_whole() {
         for text in crate::DATA {

@@ -1,4 +1,4 @@
-//! What is read of a call besides its registers.
+//! Values that are read at a call, in addition to its registers.
 
 use gputrace_abi::{
     REGISTER_ARGS,
@@ -13,25 +13,25 @@ use crate::{
     memory::{Allocation, allocation},
 };
 
-/// Functions of which nothing is read although they store values: a program that launches kernels calls it once for each,
-/// and what it gets is what its other half was given.
+/// Functions of which nothing is read although they store values: a program calls this one for each
+/// kernel launch, and what it stores was passed to its counterpart.
 const NOT_READ: &[&str] = &["__hipPopCallConfiguration"];
 
-/// Functions that store several pointers one behind the other: parameter, and the one that says how many.
+/// Functions that store several consecutive pointers: the parameter, and the one with their number.
 const POINTERS: &[(&str, &str, &str)] = &[("ncclCommInitAll", "comm", "ndev")];
 
-/// Types of parameters that point to annotations, the number of which is the next parameter.
+/// Types of parameters that point to annotations; the next parameter is their number.
 const ANNOTATIONS: &[&str] = &["rocprofsys_annotation_t *", "omnitrace_annotation_t *"];
 
-/// Which strings, results and structures of a function's calls are to be read, the first [`READS`] of them. `parameters` are the
-/// signature's, as the capture stores them.
+/// The strings, results and structures to read at a function's calls, up to [`READS`] of them.
+/// `parameters` are the signature's, as the capture stores them.
 #[must_use]
 pub fn read_plan(signature: &Signature<'_>, parameters: &[Parameter]) -> ReadPlan {
     let mut plan = ReadPlan::default();
     if NOT_READ.contains(&signature.name) {
         return plan;
     }
-    // Whose memory is allocated is not in the arguments themselves.
+    // The arguments themselves do not say whose memory is allocated.
     let owner = matches!(
         allocation(signature.name),
         Some(Allocation::Allocate(_) | Allocation::VmemAllocate(_))
@@ -76,7 +76,7 @@ pub fn read_plan(signature: &Signature<'_>, parameters: &[Parameter]) -> ReadPla
     plan
 }
 
-/// Number of the word in which an argument lies, as programs count them; `None` if records do not have it.
+/// Index of the word with an argument, as programs count them; `None` if records do not contain it.
 #[must_use]
 pub fn word(at: ArgSlot) -> Option<u8> {
     match at {
@@ -86,7 +86,8 @@ pub fn word(at: ArgSlot) -> Option<u8> {
     }
 }
 
-/// How annotations of a region are read; `None` if the parameter is something else. `count` is that after it.
+/// How to read the annotations of a region; `None` if the parameter is something else. `count` is
+/// the next parameter.
 fn annotations(word: u8, parameter: &Parameter, count: Option<&Parameter>) -> Option<Read> {
     if !ANNOTATIONS.contains(&parameter.c_type.as_str()) {
         return None;
@@ -101,7 +102,7 @@ fn annotations(word: u8, parameter: &Parameter, count: Option<&Parameter>) -> Op
     })
 }
 
-/// How several pointers are read.
+/// How to read several consecutive pointers.
 fn pointers(function: &str, pointer: u8, parameter: &Parameter, all: &[Parameter]) -> Option<Read> {
     let (_, _, count) = POINTERS
         .iter()
@@ -117,8 +118,9 @@ fn pointers(function: &str, pointer: u8, parameter: &Parameter, all: &[Parameter
     })
 }
 
-/// How a structure is read that the parameter points to, as far as fields of it are shown. When the function returns, if it is to
-/// store it or if it is `allocated`, which is looked at then.
+/// How to read the structure that the parameter points to, as far as its fields are shown. It is
+/// read when the function returns if the function stores it, or if it is `allocated`, which is
+/// examined at that time.
 fn structure(word: u8, parameter: &Parameter, allocated: Option<Read>) -> Option<Read> {
     let end = parameter
         .fields
@@ -146,7 +148,7 @@ fn read(word: u8, kind: ValueKind, stored: Option<ValueKind>) -> Option<Read> {
     Some(Read { word, what, bytes })
 }
 
-/// Bytes of a value in memory; `None` for what is not read.
+/// Size of a value in memory, bytes; `None` for kinds that are not read.
 fn size(kind: ValueKind) -> Option<u16> {
     match kind {
         ValueKind::Pointer | ValueKind::Word => Some(8),
@@ -185,7 +187,7 @@ mod tests {
             reads("hipEventElapsedTime"),
             [(0, what::BYTES_AT_RETURN, 4)]
         );
-        // module and function, then the name.
+        // The arguments are module and function, then the name.
         assert_eq!(
             reads("hipModuleGetFunction"),
             [(0, what::BYTES_AT_RETURN, 8), (2, what::STRING, 0)]
@@ -200,7 +202,7 @@ mod tests {
             reads("hipGetErrorName"),
             [(RESULT_WORD, what::STRING_AT_RETURN, 0)]
         );
-        // The array's format is what the size of the memory is computed from.
+        // The size of the memory is computed from the array's format.
         assert_eq!(
             reads("hipMallocArray"),
             [
@@ -214,7 +216,7 @@ mod tests {
             reads("hipPointerGetAttributes"),
             [(0, what::BYTES_AT_RETURN, 28)]
         );
-        // Two pointers with pitch, three times where.
+        // Two pointers with pitch, and three positions.
         assert_eq!(reads("hsa_amd_memory_async_copy_rect").len(), 5);
         for nothing in [
             "hipFree",

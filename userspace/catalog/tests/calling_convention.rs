@@ -1,5 +1,5 @@
-//! The places that the catalogue computes, against the compiler: functions are called through the
-//! platform's C calling convention, and what arrives in registers and on the stack is compared.
+//! The places that the catalogue computes, compared with the compiler: functions are called by the
+//! platform's C calling convention, and the contents of registers and stack are compared.
 #![allow(
     clippy::disallowed_methods,
     reason = "tests make and read files of their own"
@@ -20,7 +20,7 @@ use gputrace_catalog::class::{Class, Eightbyte};
 use gputrace_catalog::release::{Release, Releases};
 use gputrace_catalog::signature::{Argument, CType, Signature};
 
-/// What a probe at a function's entry records: six registers, eight stack words.
+/// The data that a probe at a function's entry records: six registers, eight stack words.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 struct Entry {
@@ -54,8 +54,8 @@ struct FloatThenInteger {
 #[derive(Clone, Copy)]
 struct Big<const WORDS: usize>([u64; WORDS]);
 
-/// Called as a function of any type: stores its argument registers and the words above its return
-/// address in the [`Entry`] whose address is in `ENTRY`, and returns.
+/// Can be called as a function of any type. It stores its argument registers and the words above
+/// its return address in the [`Entry`] that `ENTRY` points to, and returns.
 #[unsafe(naked)]
 extern "C" fn record() {
     naked_asm!(
@@ -83,7 +83,7 @@ extern "C" fn record() {
 static mut ENTRY: *mut Entry = std::ptr::null_mut();
 static CALLING: Mutex<()> = Mutex::new(());
 
-/// Lets `call` call [`record`] once and gives what it stored.
+/// Runs `call`, which calls [`record`] once, and returns what that stored.
 fn entry_of(call: impl FnOnce()) -> Entry {
     let _one_at_a_time = CALLING.lock().unwrap();
     let mut entry = Entry::default();
@@ -94,7 +94,7 @@ fn entry_of(call: impl FnOnce()) -> Entry {
     unsafe { std::ptr::read_volatile(&raw const entry) }
 }
 
-/// Where each argument of a function with these types is, and its first word as recorded.
+/// The place of each argument of a function with these types, and its first word as recorded.
 fn places(returns: Class, classes: &[Class], entry: &Entry) -> Vec<(ArgSlot, Option<u64>)> {
     let c_type = |class| CType {
         spelling: "",

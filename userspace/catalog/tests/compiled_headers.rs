@@ -1,5 +1,6 @@
-//! Layouts of structures and values of flags against what a compiler makes of the headers of the three releases that `cargo xtask
-//! gen-catalog` fetches: a program prints `offsetof`, `sizeof` and the values, which owes nothing to how the data were made.
+//! Layouts of structures and values of flags, compared with a compiler's view of the headers of the
+//! three releases that `cargo xtask gen-catalog` fetches. A program prints `offsetof`, `sizeof` and
+//! the values, independently of how the data were made.
 
 #![allow(
     clippy::disallowed_methods,
@@ -16,7 +17,7 @@ use gputrace_harness::rocm::cache;
 
 use support::lacking;
 
-/// Headers of a release of HIP and of one of HSA, by the Debian suite that has both.
+/// Headers of a release of HIP and one of HSA, by the Debian suite that has both.
 struct Case {
     suite: &'static str,
     hip: &'static str,
@@ -50,7 +51,7 @@ const HEADERS: &[&str] = &[
     "hsa/hsa_ext_image.h",
 ];
 
-/// What is made from these headers.
+/// The data made from these headers.
 const LAYOUTS: &str = include_str!("../data/structs.txt");
 
 /// Names of flags with their values.
@@ -59,8 +60,8 @@ fn flags() -> impl Iterator<Item = (&'static str, i64)> {
     sets.flatten().map(|(value, name)| (name, value))
 }
 
-/// What the program is to print: a line `STRUCTURE FIELD OFFSET SIZE` for each field that the data have of this release, and a line
-/// `NAME VALUE` for each flag that the headers' text, `code`, has.
+/// Source of a program that prints a line `STRUCTURE FIELD OFFSET SIZE` for each field that the
+/// data have for this release, and a line `NAME VALUE` for each flag in the headers' text, `code`.
 fn program(case: &Case, code: &str) -> String {
     let release = |name: &str| -> Release {
         let text = if name.starts_with("hsa") {
@@ -108,7 +109,7 @@ fn layouts_and_flags_are_as_a_compiler_sees_them() {
     let (Some(compiler), Some(cache)) = (compiler, cache()) else {
         return lacking("a C++ compiler, and XDG_CACHE_HOME or HOME");
     };
-    // The newest release's value of each flag counts.
+    // The value in the newest release counts for each flag.
     let mut values: BTreeMap<String, i64> = BTreeMap::new();
     for case in CASES {
         let headers = cache.join("tools/rocm-headers").join(case.suite);

@@ -1,4 +1,4 @@
-//! Where arguments lie at a function's entry, against layouts read from the disassembly of
+//! Places of arguments at a function's entry, compared with layouts read from the disassembly of
 //! libamdhip64 and libhsa-runtime64 and from the sources of ROCr.
 #![allow(
     clippy::disallowed_methods,
@@ -10,8 +10,8 @@ use gputrace_abi::STACK_ARGS;
 use gputrace_capture::meta::{ArgSlot, ValueKind};
 use gputrace_catalog::signature;
 
-/// Per function: the place of each parameter's first word in order (`+8` is `[rsp+8]`, the word after
-/// the return address; `-` is not recorded), and the stack words to copy.
+/// Per function: the place of each parameter's first word in order (`+8` is `[rsp+8]`, the word
+/// after the return address; `-` is not recorded), and the number of stack words to copy.
 const LAYOUTS: &[(&str, &str, u8)] = &[
     // A dim3 takes two registers: grid in rsi:rdx, block in rcx:r8.
     ("hipLaunchKernel", "rdi rsi rcx r9 +8 +16", 2),
@@ -66,12 +66,13 @@ const LAYOUTS: &[(&str, &str, u8)] = &[
     ("hsa_amd_profiling_get_dispatch_time", "rdi rsi rdx", 0),
     ("hsa_amd_profiling_get_async_copy_time", "rdi rsi", 0),
     ("hsa_init", "", 0),
-    // Structs of 32, 24 and 64 bytes by value: in memory, and registers go to the others.
+    // Structs of 32, 24 and 64 bytes by value: they are in memory, and the other arguments get the
+    // registers.
     ("hipMemset3D", "+8 rdi +40", 7),
     ("hipIpcOpenMemHandle", "rdi +8 rsi", 8),
-    // A struct of 144 bytes, of which a record holds the beginning.
+    // A struct of 144 bytes; a record contains its beginning.
     ("hsa_ext_program_finalize", "rdi rsi rdx +8 rcx r8 r9", 8),
-    // The result is a struct of 20 bytes: rdi is where to put it.
+    // The result is a struct of 20 bytes; rdi is the address for it.
     ("hipCreateChannelDesc", "rsi rdx rcx r8 r9", 0),
     // float arguments are in xmm0, xmm1.
     ("hipTexRefSetMipmapLevelClamp", "rdi - -", 0),

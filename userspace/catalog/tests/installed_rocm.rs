@@ -1,5 +1,5 @@
-//! The catalogue against the ROCm that is installed here: its libraries' exported functions, and its
-//! headers read as plain text, which is independent of how the catalogue was made.
+//! The catalogue compared with the installed ROCm: its libraries' exported functions, and its
+//! headers read as plain text, independently of how the catalogue was made.
 
 #![allow(
     clippy::disallowed_methods,
@@ -23,7 +23,8 @@ fn declarations(headers: &[&str]) -> Option<String> {
     support::declarations(&[Path::new(HEADERS)], headers)
 }
 
-/// Library, the headers that declare its functions, exported functions without a declaration in them.
+/// Library, the headers that declare its functions, and exported functions without a declaration in
+/// them.
 const LIBRARIES: &[(&str, &[&str], &[&str])] = &[
     (
         "/usr/lib/x86_64-linux-gnu/libamdhip64.so.5",

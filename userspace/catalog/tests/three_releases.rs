@@ -1,6 +1,7 @@
-//! The catalogue against the libraries and headers of the three releases that `cargo xtask rocm` and `cargo xtask gen-catalog`
-//! fetch: a function that a library exports and a header declares is in the catalogue with the same parameters.
-//! Headers are read as plain text, which is independent of how the catalogue was made.
+//! The catalogue compared with the libraries and headers of the three releases that
+//! `cargo xtask rocm` and `cargo xtask gen-catalog` fetch: a function that a library exports and a
+//! header declares is in the catalogue with the same parameters. Headers are read as plain text,
+//! independently of how the catalogue was made.
 
 #![allow(
     clippy::disallowed_methods,
@@ -33,15 +34,15 @@ const RCCL: &[&str] = &["rccl/rccl.h"];
 
 /// A library and the headers that declare its functions.
 struct Case {
-    /// Which root of `cargo xtask rocm`.
+    /// Root directory made by `cargo xtask rocm`.
     root: &'static str,
-    /// Release of the library; Debian's are not all of one.
+    /// Release of the library; Debian's libraries are not all of the same release.
     release: &'static str,
     /// Debian suite of the headers.
     suite: &'static str,
     library: &'static str,
     headers: &'static [&'static str],
-    /// How many functions there are at least.
+    /// Minimum number of functions.
     least: usize,
 }
 
@@ -86,15 +87,16 @@ const CASES: &[Case] = &[
     ),
 ];
 
-/// From 6.0 on the header gives these another name by a macro (`…R0600`); the library still exports the old one for older programs,
-/// which is in the catalogue as those were told of it.
+/// From 6.0 on, the header renames these by a macro (`…R0600`). The library still exports the old
+/// name for older programs, and the catalogue has the declaration that those were compiled with.
 const RENAMED: &[&str] = &["hipChooseDevice", "hipGetDeviceProperties"];
 
-/// Type and name of a parameter in a header, if it has a name: `const char* name[]`, `int flags = 0`.
+/// Type and name of a parameter in a header, if it has a name: `const char* name[]`,
+/// `int flags = 0`.
 fn type_and_name(parameter: &str) -> Option<(String, &str)> {
     let declared = parameter.split('=').next()?;
     let (declared, array) = match declared.split_once('[') {
-        // It is passed as a pointer.
+        // An array is passed as a pointer.
         Some((before, _)) => (before, "*"),
         None => (declared, ""),
     };
@@ -112,13 +114,13 @@ fn type_and_name(parameter: &str) -> Option<(String, &str)> {
     .then(|| (format!("{before}{array}"), name))
 }
 
-/// Types that the headers make others by macros.
+/// Types that the headers redefine by macros.
 const MACROS: &[(&str, &str)] = &[
     ("hipKernelNodeAttrID", "hipLaunchAttributeID"),
     ("hipKernelNodeAttrValue", "hipLaunchAttributeValue"),
 ];
 
-/// The words and stars of a type, without those that say nothing of it.
+/// The words and stars of a type, without those that do not distinguish it.
 fn words(c_type: &str) -> Vec<String> {
     let spaced = c_type.replace('*', " * ").replace("[]", " * ");
     let mut words: Vec<String> = spaced

@@ -1,4 +1,5 @@
-//! What the documentation shows is held against the command line: no option in it is unknown, and none is missing.
+//! Compares the documentation with the command line: it shows no unknown options, and no option is
+//! missing.
 
 use std::collections::BTreeSet;
 
@@ -17,7 +18,7 @@ fn command() -> clap::Command {
     command
 }
 
-/// Whether gputrace would take these arguments, as `main` does it.
+/// Whether gputrace accepts these arguments, checked as in `main`.
 fn check(command: &clap::Command, arguments: &[String]) -> Result<(), String> {
     let all = std::iter::once("gputrace".to_owned()).chain(arguments.iter().cloned());
     let translated = rocprofv3::translate(command, all.map(Into::into))
@@ -63,12 +64,12 @@ fn wrong_commands_would_be_noticed() {
     }
 }
 
-/// Commands within sentences of pages, and within messages and comments, such as `gputrace kfd PID`.
+/// Commands within sentences of pages, and in messages and comments, such as `gputrace kfd PID`.
 fn patterns(text: &str) -> Vec<Vec<String>> {
     let mut found = Vec::new();
     for code in text.split('`').skip(1).step_by(2) {
         let is_command = code.starts_with("gputrace ") || code.starts_with("sudo gputrace ");
-        // Shortened ones.
+        // Abbreviated ones are skipped.
         let has_gaps =
             code.contains(['…', '\n', '[']) || code.contains("...") || code.contains("{command}");
         if !is_command || has_gaps {
@@ -81,7 +82,7 @@ fn patterns(text: &str) -> Vec<Vec<String>> {
     found
 }
 
-/// Whether these arguments are the name of a command or option alone, which stands for it.
+/// Whether these arguments are just the name of a command or option.
 fn is_name(command: &clap::Command, arguments: &[String]) -> bool {
     match arguments {
         [name] if name.starts_with('-') => check(command, &[name.clone(), "1".to_owned()]).is_ok(),
@@ -131,7 +132,8 @@ fn every_command_in_a_message_is_one_that_gputrace_takes() {
     assert!(checked > 10, "only {checked} commands were found");
 }
 
-/// All long options and commands that the documentation may name: gputrace's, and those of rocprofv3 that it answers.
+/// All long options and commands that the documentation may mention: gputrace's, and those of
+/// rocprofv3 that it answers.
 fn known() -> BTreeSet<String> {
     let command = command();
     let mut known = BTreeSet::new();
@@ -158,7 +160,7 @@ fn the_guide_names_no_option_that_is_not_there() {
                 continue;
             };
             let name = name.split(['=', ' ', ':']).next().unwrap();
-            // Docker's, and a word that stands for any.
+            // Options of Docker, and a placeholder.
             if ["", "pid", "privileged", "OPTION"].contains(&name) {
                 continue;
             }
@@ -229,7 +231,7 @@ fn the_guide_has_every_exit_code() {
     assert_eq!(rows, expected);
 }
 
-/// All sources below `userspace`, with the path of each.
+/// All sources below `userspace` with their paths.
 fn sources() -> Vec<(String, String)> {
     fn collect(directory: &std::path::Path, found: &mut Vec<(String, String)>) {
         for entry in std::fs::read_dir(directory).unwrap() {
@@ -254,7 +256,7 @@ fn sources() -> Vec<(String, String)> {
     found
 }
 
-/// A source with the strings in it as they are shown: without breaks of lines in them.
+/// A source with its strings as they are shown, without line breaks.
 fn strings_in_one_line(source: &str) -> String {
     let mut text = String::with_capacity(source.len());
     let mut rest = source;
@@ -266,7 +268,7 @@ fn strings_in_one_line(source: &str) -> String {
     text.replace("\\\"", "\"")
 }
 
-/// Parts of a message on the page that are the same whenever it is shown.
+/// The fixed parts of a message on the page.
 fn fixed_parts(message: &str) -> Vec<String> {
     let mut parts = vec![String::new()];
     for word in message.split(' ') {
@@ -337,7 +339,7 @@ fn every_link_leads_somewhere() {
                 "" => page.path.clone(),
                 _ => page.path.with_file_name("").join(file),
             };
-            // mdBook leaves links out of the book alone.
+            // mdBook does not check links that leave the book.
             let leaves_the_book = page.name().starts_with("docs/")
                 && !target.canonicalize().is_ok_and(|target| {
                     target.starts_with(root().join("docs").canonicalize().unwrap())

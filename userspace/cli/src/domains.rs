@@ -1,11 +1,11 @@
-//! From options to domains.
+//! Determines the traced domains from the options.
 
 use gputrace_abi::domain::{Domain, Selected};
 use gputrace_catalog::options::{Covers, DOMAIN_OPTIONS, DomainOption};
 
 use crate::args::DomainArgs;
 
-/// How much an option is about: the narrowest decide.
+/// How many domains an option covers; the narrowest option decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Level {
     Single,
@@ -21,10 +21,10 @@ const fn level(option: &DomainOption) -> Level {
     }
 }
 
-/// The domains that the options select. Of the options given that have a domain among theirs, the narrowest decide
-/// (`--hsa-core-trace` before `--hsa-trace` before `-s`), as in rocprofv3, where an aggregate option only sets what nothing else
-/// has set: `--hsa-trace=False --hsa-core-trace` is the core API. Without any option given as true the rest is that of
-/// `--runtime-trace`.
+/// The domains that the options select. Of the given options that cover a domain, the narrowest
+/// decides (`--hsa-core-trace` before `--hsa-trace` before `-s`), as in rocprofv3, where an
+/// aggregate option only sets what is not set yet: `--hsa-trace=False --hsa-core-trace` selects the
+/// core API. Unless some option is given as true, all other domains are those of `--runtime-trace`.
 pub(crate) fn selected(args: &DomainArgs) -> Vec<Domain> {
     let given: Vec<(&DomainOption, bool)> = DOMAIN_OPTIONS
         .iter()
@@ -42,11 +42,11 @@ pub(crate) fn selected(args: &DomainArgs) -> Vec<Domain> {
         for of in [Level::Single, Level::Group] {
             let values = values(of, domain);
             if !values.is_empty() {
-                // What is both wanted and unwanted is not.
+                // A domain that is both selected and deselected is off.
                 return values.iter().all(|on| *on);
             }
         }
-        // An aggregate that is off takes nothing away from the other.
+        // A disabled aggregate does not remove domains of another one.
         match values(Level::Aggregate, domain)
             .into_iter()
             .reduce(|one, other| one | other)
@@ -71,7 +71,7 @@ mod tests {
     use super::*;
     use crate::args::Cli;
 
-    /// What applications ask for, and what the GPU does of it.
+    /// What applications request, and the GPU work that results.
     const RUNTIME: &[Domain] = &[
         HipRuntime,
         KernelDispatch,

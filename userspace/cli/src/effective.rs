@@ -1,7 +1,7 @@
-//! The options that a recording was made with, defaults included: `--output-config`, `--log-level config`.
+//! The options of a recording, including defaults: `--output-config`, `--log-level config`.
 //!
-//! The document is rocprofv3's (`NAME_config.json`): its names for what it has (`config.hpp` of rocprofiler-sdk), with
-//! gputrace's own options beside them.
+//! The document is rocprofv3's (`NAME_config.json`): options that rocprofv3 has, too, have its
+//! names (`config.hpp` of rocprofiler-sdk); gputrace's own options are added.
 
 use std::{collections::BTreeMap, io::Write as _};
 
@@ -13,12 +13,12 @@ use serde_json::{Value, json};
 
 use crate::args::{Cli, boolean};
 
-/// Every option by name, with `_`, and its value.
+/// Every option's name, with `_`, and its value.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Options(BTreeMap<String, Value>);
 
 impl Options {
-    /// Those of `matches`, which `command` made.
+    /// The options in `matches`, which `command` has parsed.
     pub(crate) fn of(command: &Command, matches: &ArgMatches) -> Self {
         let mut options = BTreeMap::new();
         for arg in command.get_arguments() {
@@ -57,7 +57,7 @@ impl Options {
         Self(options)
     }
 
-    /// For people: one line for each that has a value.
+    /// Human-readable: one line for each option that has a value.
     pub(crate) fn lines(&self) -> impl Iterator<Item = String> {
         let given = self.0.iter().filter(|(_, value)| !value.is_null());
         given.map(|(name, value)| format!("  {name} = {value}"))

@@ -1,4 +1,4 @@
-//! Exit codes: one for each kind of cause, listed in `gputrace --help`.
+//! Exit codes, one for each kind of cause, listed in `gputrace --help`.
 
 use gputrace_capture::ReadError;
 use gputrace_export::{OutputError, merge::MergeError};
@@ -9,9 +9,9 @@ use gputrace_tracee::{elf::ElfError, process::ProcessError};
 
 use crate::input::InputError;
 
-/// Any failure without a number of its own.
+/// Any failure without a code of its own.
 pub(crate) const FAILURE: u8 = 1;
-/// Wrong usage; clap's own code.
+/// Wrong usage; the same as clap's code.
 pub(crate) const USAGE: u8 = 2;
 /// No such process or program.
 pub(crate) const NO_TARGET: u8 = 3;
@@ -19,7 +19,7 @@ const NO_ROCM: u8 = 4;
 const UNTRACEABLE: u8 = 5;
 /// No permission.
 pub(crate) const NO_PERMISSION: u8 = 6;
-/// The kernel lacks a feature that is needed.
+/// The kernel lacks a required feature.
 pub(crate) const KERNEL: u8 = 7;
 /// The outputs or the capture cannot be written.
 pub(crate) const OUTPUT: u8 = 8;
@@ -29,14 +29,14 @@ const NEWER_CAPTURE: u8 = 10;
 const LIBRARY: u8 = 11;
 const QUERY: u8 = 12;
 const MERGE: u8 = 13;
-/// A recording of that name, or another file that is not to be replaced, exists already.
+/// A recording of that name exists, or another file that must not be replaced.
 const EXISTS: u8 = 14;
-/// The capture is damaged or has no end; the outputs have all that can be read.
+/// The capture is damaged or has no end; the outputs contain everything that could be read.
 pub(crate) const INCOMPLETE: u8 = 15;
 /// The user interrupted it.
 pub(crate) const GIVEN_UP: u8 = 130;
 
-/// The code of an error: that of the first cause in its chain that has one.
+/// The exit code of an error: that of the first cause in its chain that has one.
 pub(crate) fn code(error: &anyhow::Error) -> u8 {
     for cause in error.chain() {
         let code = cause
@@ -57,7 +57,7 @@ pub(crate) fn code(error: &anyhow::Error) -> u8 {
     FAILURE
 }
 
-/// The code for two captures of one command: what could not be done counts more than what was not there to be read.
+/// The exit code of a command with two captures: a failure counts more than an incomplete capture.
 pub(crate) fn worse(one: u8, other: u8) -> u8 {
     if one == 0 || (one == INCOMPLETE && other != 0) {
         other
@@ -66,7 +66,7 @@ pub(crate) fn worse(one: u8, other: u8) -> u8 {
     }
 }
 
-/// What an error says, and what its causes say that it does not.
+/// The text of an error, followed by those of its causes that it does not contain.
 pub(crate) fn text(error: &anyhow::Error) -> String {
     let mut text = String::new();
     for cause in error.chain() {

@@ -1,4 +1,4 @@
-//! Outputs of a capture.
+//! Makes outputs from a capture.
 
 use std::{
     ops::ControlFlow,
@@ -24,7 +24,7 @@ use crate::{
 pub(crate) fn run(args: &ExportArgs) -> Result<u8> {
     let capture = &args.capture;
     let context = || format!("cannot export {}", capture.display());
-    // Before anything is made for it.
+    // Checked before anything is created.
     CaptureReader::open(capture).with_context(context)?;
     let stem = capture
         .file_stem()
@@ -63,8 +63,9 @@ pub(crate) fn beside(file: &Path) -> &Path {
         .unwrap_or(Path::new("."))
 }
 
-/// Where options send outputs of `capture`: by default into `directory`, with names that begin with `name`. Values of
-/// placeholders are those of the recording. If the options make no sense, the user is told, and there is an exit code.
+/// Where the options send outputs of `capture`: by default into `directory`, with names that begin
+/// with `name`. Placeholders have the values of the recording. If the options are contradictory,
+/// prints why and returns an exit code.
 pub(crate) fn destination(
     args: &OutputArgs,
     capture: &Path,
@@ -77,7 +78,8 @@ pub(crate) fn destination(
     };
     if args.output_config {
         return refuse(
-            "--output-config is of recordings: it writes how one is made. Drop it; `gputrace summary` tells how a capture was made",
+            "--output-config is for recordings: it writes their options. Drop it; \
+             `gputrace summary` shows how a capture was made",
         );
     }
     let mut formats = request(args, directory.to_owned(), None).formats;
@@ -106,7 +108,7 @@ pub(crate) fn destination(
                 );
             }
             if args.summary.takes_stdout() {
-                return refuse("-o - has stdout for the events; let the summary go to stderr");
+                return refuse("-o - uses stdout for the events; send the summary to stderr");
             }
             formats.wall_clock = Some(false);
             (directory.to_owned(), name.to_owned())
@@ -122,7 +124,7 @@ pub(crate) fn destination(
     }))
 }
 
-/// Tells of options that have no effect with the formats that are asked for.
+/// Reports options that have no effect with the chosen formats.
 pub(crate) fn tell_useless(args: &OutputArgs) {
     if args
         .output_format
@@ -143,7 +145,7 @@ pub(crate) fn tell_useless(args: &OutputArgs) {
     }
 }
 
-/// How the capture says that it was made.
+/// The description of the recording in the capture.
 fn recording(capture: &Path) -> Option<Recording> {
     match CaptureReader::open(capture).ok()?.next_block() {
         Ok(Some(Block::Meta(Meta::Recording(recording)))) => Some(*recording),
@@ -151,7 +153,7 @@ fn recording(capture: &Path) -> Option<Recording> {
     }
 }
 
-/// Outputs as options ask for them, in `directory`, beginning with `name`.
+/// The outputs that the options ask for, in `directory`, with names that begin with `name`.
 pub(crate) fn request(
     args: &OutputArgs,
     directory: PathBuf,
@@ -183,7 +185,7 @@ pub(crate) fn request(
     request
 }
 
-/// The formats that options name, each once.
+/// The formats that the options name, without duplicates.
 fn formats(given: &[Format]) -> Vec<Format> {
     let mut formats: Vec<Format> = Vec::new();
     for format in given {
@@ -194,7 +196,7 @@ fn formats(given: &[Format]) -> Vec<Format> {
     formats
 }
 
-/// The format that goes to standard output, if `list` is one format that can.
+/// The format that goes to standard output, if `list` is a single format that can do so.
 pub(crate) fn live_format(list: &[Format]) -> Option<LiveFormat> {
     match list {
         [format] => format.live(),
@@ -202,7 +204,7 @@ pub(crate) fn live_format(list: &[Format]) -> Option<LiveFormat> {
     }
 }
 
-/// Tells which files there are, and what is missing in them.
+/// Reports which files were written, and what is missing in them.
 pub(crate) fn report(outputs: &Outputs, args: &OutputArgs) {
     args.summary.print(&outputs.summary);
     let report = &outputs.report;
@@ -212,7 +214,7 @@ pub(crate) fn report(outputs: &Outputs, args: &OutputArgs) {
             args.minimum_output_data
         ));
     }
-    // The summary has it among its remarks.
+    // The summary has this among its remarks.
     if let Some(left_out) = report.left_out.filter(|_| outputs.summary.is_empty()) {
         say(&left_out.to_string());
     }
@@ -247,7 +249,7 @@ pub(crate) fn report(outputs: &Outputs, args: &OutputArgs) {
     }
 }
 
-/// Tells what is wrong with what was read, and what could not be made of it.
+/// Reports problems of the capture, and outputs that could not be made.
 pub(crate) fn complain(report: &Report) {
     if let Some(truncation) = &report.truncation {
         say(&format!("warning: the capture is incomplete: {truncation}"));
@@ -271,7 +273,7 @@ fn is_incomplete(report: &Report) -> bool {
         && (report.truncation.is_some() || !report.ended)
 }
 
-/// The exit code if anything is missing in the outputs that could have been made.
+/// The exit code if the outputs lack anything that they should have.
 pub(crate) fn failure(report: &Report) -> Option<u8> {
     if report.read_error.is_some() {
         Some(exit::CAPTURE)
@@ -280,7 +282,7 @@ pub(crate) fn failure(report: &Report) -> Option<u8> {
     }
 }
 
-/// The exit code of what was made of a capture: also if the capture itself is not whole.
+/// The exit code for the outputs of a capture; not 0 if the capture itself is incomplete.
 pub(crate) fn status(report: &Report) -> u8 {
     failure(report).unwrap_or(if is_incomplete(report) {
         exit::INCOMPLETE

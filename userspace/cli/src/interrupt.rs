@@ -1,8 +1,9 @@
-//! Ctrl-C and the like while outputs are made of captures: nothing unfinished stays behind.
+//! Handles Ctrl-C and similar signals while outputs are made from captures: no unfinished files are
+//! left.
 //!
-//! A thread waits for the signals. It needs nobody's help when one comes, so that it does not matter what the others are at:
-//! building an index takes a minute in which no exporter could be asked to stop. Recordings do otherwise, since theirs
-//! is to be completed (`gputrace-session`).
+//! A thread waits for the signals and acts on its own when one comes, whatever the other threads
+//! are doing: building an index takes a minute, during which no exporter could be asked to stop.
+//! Recordings handle signals differently, because they must be completed (`gputrace-session`).
 
 use std::{
     path::Path,
@@ -17,21 +18,22 @@ use gputrace_text::terminal;
 
 use crate::say;
 
-/// The signals, as people know them.
+/// The signals with their names.
 const SIGNALS: [(libc::c_int, &str); 3] = [
     (libc::SIGINT, "SIGINT"),
     (libc::SIGTERM, "SIGTERM"),
     (libc::SIGHUP, "SIGHUP"),
 ];
 
-/// From now on a signal ends this process, by status 128 and its number, after all unfinished files have been removed. To
-/// be called before there are other threads.
+/// From now on, a signal removes all unfinished files and then ends this process with status 128
+/// plus its number. Must be called before other threads exist.
 pub(crate) fn leave_nothing() {
     handle(wait);
 }
 
-/// From now on the first signal only sets the flag that is returned, for whoever has processes to end and files to remove; a
-/// second one ends this process as [`leave_nothing`] does. To be called before there are other threads.
+/// From now on, the first signal only sets the returned flag, for code that has processes to end
+/// and files to remove. A second signal ends this process as in [`leave_nothing`]. Must be called
+/// before other threads exist.
 pub(crate) fn noted() -> Arc<AtomicBool> {
     let flag = Arc::new(AtomicBool::new(false));
     let noted = Arc::clone(&flag);
@@ -46,36 +48,37 @@ pub(crate) fn noted() -> Arc<AtomicBool> {
     flag
 }
 
-/// Has a thread of its own wait for signals. They are blocked in all others, and in processes that these start unless these
-/// unblock them.
+/// Starts a thread that waits for signals. They are blocked in all other threads, and in processes
+/// that these start unless those processes unblock them.
 fn handle(wait: impl FnOnce(&libc::sigset_t) + Send + 'static) {
     // SAFETY: an all-zero set is a valid value of this plain C struct.
     let mut set: libc::sigset_t = unsafe { std::mem::zeroed() };
     for (signal, _) in SIGNALS {
         if !is_ignored(signal) {
-            // SAFETY: the set is alive, and the number that of a signal.
+            // SAFETY: the set is alive, and the number is that of a signal.
             unsafe { libc::sigaddset(&mut set, signal) };
         }
     }
     mask(libc::SIG_BLOCK, &set);
     let waiting = std::thread::Builder::new().name("signals".to_owned());
-    // Without the thread, signals end the process as they always did.
+    // Without the thread, signals end the process as by default.
     if waiting.spawn(move || wait(&set)).is_err() {
         mask(libc::SIG_UNBLOCK, &set);
     }
 }
 
-/// A shell without job control starts `command &` so that Ctrl-C does not reach it; nohup does the same.
+/// A shell without job control starts `command &` with SIGINT ignored, so that Ctrl-C does not
+/// reach it; nohup ignores SIGHUP.
 fn is_ignored(signal: libc::c_int) -> bool {
     // SAFETY: an all-zero action is a valid value of this plain C struct.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
-    // SAFETY: only asks; the structure is alive.
+    // SAFETY: only queries the action; the structure is alive.
     let asked = unsafe { libc::sigaction(signal, std::ptr::null(), &mut action) };
     asked == 0 && action.sa_sigaction == libc::SIG_IGN
 }
 
 fn mask(how: libc::c_int, set: &libc::sigset_t) {
-    // SAFETY: the set is alive; the old mask is not asked for.
+    // SAFETY: the set is alive; the old mask is not requested.
     unsafe { libc::pthread_sigmask(how, set, std::ptr::null_mut()) };
 }
 
@@ -90,7 +93,7 @@ fn wait(set: &libc::sigset_t) {
     let name = name.map_or("a signal", |(_, name)| *name);
     terminal::erase_line();
     say(&farewell(name, &complete));
-    // SAFETY: ends the process without running anything of the other threads, which are at work.
+    // SAFETY: ends the process without running code of the other threads, which are still working.
     unsafe { libc::_exit(128 + signal) };
 }
 
@@ -103,7 +106,7 @@ fn farewell(signal: &str, complete: &[impl AsRef<Path>]) -> String {
         .map(|path| path.as_ref().display().to_string())
         .collect();
     format!(
-        "interrupted ({signal}); no unfinished file was left behind, complete are {}",
+        "interrupted ({signal}); no unfinished file was left behind; complete files: {}",
         names.join(", ")
     )
 }
@@ -118,6 +121,6 @@ mod tests {
             farewell("SIGINT", &[] as &[&str]),
             "interrupted (SIGINT); no file was left behind"
         );
-        assert!(farewell("SIGTERM", &["a.csv", "b.csv"]).ends_with("complete are a.csv, b.csv"));
+        assert!(farewell("SIGTERM", &["a.csv", "b.csv"]).ends_with("complete files: a.csv, b.csv"));
     }
 }

@@ -1,4 +1,4 @@
-//! Recordings: the one that the command line asks for, or those of a file of options.
+//! Recordings: the one of the command line, or those of an option file.
 
 use std::{
     ffi::OsString,
@@ -15,7 +15,7 @@ use crate::{
     record, say,
 };
 
-/// Makes the recordings. `command` made `matches`, and these `cli`, of `arguments`.
+/// Makes the recordings. `command` parsed `arguments` into `matches`, and these into `cli`.
 pub(crate) fn run(
     cli: &Cli,
     command: &Command,
@@ -33,7 +33,7 @@ pub(crate) fn run(
             jobs: jobs.len()
         });
     }
-    // All are looked at before the first one runs.
+    // All jobs are checked before the first one runs.
     let mut parsed = Vec::new();
     for (job, number) in jobs.iter().zip(1..) {
         parsed.push(parse(
@@ -61,7 +61,7 @@ pub(crate) fn run(
     Ok(status)
 }
 
-/// The command line with the options of a job in it; `pass` is its number if there are several.
+/// Adds a job's options to the command line; `pass` is the job's number if there are several.
 fn parse(
     path: &Path,
     command: &Command,

@@ -1,4 +1,4 @@
-//! Options about kernels: which dispatches the outputs show, and how they call the kernels.
+//! Options about kernels: which dispatches outputs show, and the form of kernel names.
 
 use clap::{ArgAction, Args};
 use gputrace_export::{
@@ -11,7 +11,7 @@ use crate::args::boolean;
 
 /// Options about kernels, of recordings and of `export`.
 #[derive(Debug, Default, Args)]
-#[command(next_help_heading = "Kernels in the outputs (the capture has them all)")]
+#[command(next_help_heading = "Kernels in the outputs (the capture contains all)")]
 pub(crate) struct KernelArgs {
     /// Show only dispatches of kernels whose names, as shown, match this regular expression.
     #[arg(long, value_name = "REGEX", value_parser = regex)]
@@ -25,18 +25,18 @@ pub(crate) struct KernelArgs {
     #[arg(long, value_name = "RANGES", value_parser = str::parse::<Iterations>)]
     pub(crate) kernel_iteration_range: Vec<Iterations>,
 
-    /// Name kernels after the innermost range (roctxRangePush) in which they were launched, or the
-    /// last mark in it. Recordings see ranges for this even without --marker-trace.
+    /// Name kernels after the innermost range (roctxRangePush) in which they were launched, or
+    /// after the last mark in it. A recording tracks ranges for this even without --marker-trace.
     #[arg(long, num_args = 0..=1, value_name = "BOOL", default_missing_value = "true",
           value_parser = boolean, action = ArgAction::Set, default_value = "false", hide_default_value = true)]
     pub(crate) kernel_rename: bool,
 
-    /// Show mangled names of kernels.
+    /// Show mangled kernel names.
     #[arg(short = 'M', long, num_args = 0..=1, value_name = "BOOL", default_missing_value = "true",
           value_parser = boolean, action = ArgAction::Set, default_value = "false", hide_default_value = true)]
     pub(crate) mangled_kernels: bool,
 
-    /// Show names of kernels without return types, scopes, template arguments and parameters. Takes
+    /// Show kernel names without return types, scopes, template arguments and parameters. Takes
     /// precedence over -M.
     #[arg(short = 'T', long, num_args = 0..=1, value_name = "BOOL", default_missing_value = "true",
           value_parser = boolean, action = ArgAction::Set, default_value = "false", hide_default_value = true)]
@@ -44,7 +44,7 @@ pub(crate) struct KernelArgs {
 }
 
 impl KernelArgs {
-    /// What they ask for.
+    /// The equivalent options of `gputrace-export`.
     pub(crate) fn options(&self, agents: AgentLabels) -> KernelOptions {
         let mut iterations: Option<Iterations> = None;
         for more in &self.kernel_iteration_range {
@@ -73,12 +73,12 @@ impl KernelArgs {
     }
 }
 
-/// An empty expression is as good as none, as in rocprofv3: files of options write `kernel_exclude_regex: ""`.
+/// As in rocprofv3, an empty expression means none: option files write `kernel_exclude_regex: ""`.
 fn given(regex: &Option<Regex>) -> Option<Regex> {
     regex.clone().filter(|regex| !regex.as_str().is_empty())
 }
 
-/// A regular expression. What is wrong with one is shown where it is.
+/// Parses a regular expression. The error message shows where it is wrong.
 fn regex(text: &str) -> Result<Regex, String> {
     Regex::new(text).map_err(|error| {
         format!(

@@ -1,4 +1,4 @@
-//! What can be traced here.
+//! Lists what can be traced on this machine.
 
 use std::{
     collections::BTreeMap,
@@ -19,7 +19,7 @@ use regex::Regex;
 
 use crate::{args::ListArgs, say};
 
-/// A library and the processes that have it.
+/// A library and the processes that have mapped it.
 struct Listed {
     file: LibraryFile,
     processes: Vec<u32>,
@@ -42,7 +42,7 @@ pub(crate) fn run(args: &ListArgs) -> Result<u8> {
         let mut page = Page::new(String::new());
         show(&mut page, library, args.probes)?;
         match terminal::write(&mut terminal::stdout().lock(), &page.into_inner()) {
-            // `gputrace list | head` is not a failure.
+            // A closed pipe (`gputrace list | head`) is no failure.
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(0),
             result => result?,
         }
@@ -63,13 +63,13 @@ fn named(paths: &[PathBuf]) -> Result<Vec<Listed>> {
         .collect()
 }
 
-/// Libraries that processes have mapped, and installed ones that they would map.
+/// Libraries that processes have mapped, and installed ones that they could map.
 fn found() -> Result<Vec<Listed>> {
     let mut libraries: BTreeMap<(u64, u64), Listed> = BTreeMap::new();
     let survey = process::survey()?;
     for found in survey.processes {
         for mapped in &found.libraries {
-            // It ended meanwhile, or its file is out of reach: list the others.
+            // It has ended meanwhile, or its file is inaccessible: list the others.
             let Ok(file) = process::open_mapped(found.pid, mapped) else {
                 continue;
             };
@@ -85,7 +85,8 @@ fn found() -> Result<Vec<Listed>> {
     }
     if let Some(first) = survey.unreadable.first() {
         say(&format!(
-            "not looked into for lack of permission: {} process(es), e.g. {first}; run with sudo to see them too",
+            "no permission to look into {} process(es), e.g. {first}; run with sudo to see them \
+             too",
             survey.unreadable.len()
         ));
     }
@@ -109,7 +110,7 @@ fn found() -> Result<Vec<Listed>> {
 
 fn show(out: &mut Page<String>, library: &Listed, probes: bool) -> Result<()> {
     let file = &library.file;
-    // Every function, the polling ones too: they can be asked for.
+    // All functions, including polling functions, which can be asked for.
     let everything = FunctionFilter {
         polling: Some(Regex::new("")?),
         ..FunctionFilter::default()

@@ -1,5 +1,5 @@
-//! The `gputrace` command: arguments in, a recording or its outputs out. What it does is in
-//! `gputrace-session`; here is only how it talks to people.
+//! The `gputrace` command: arguments in, a recording or its outputs out. The work is done in
+//! `gputrace-session`; this crate is the user interface.
 
 #![warn(clippy::print_stderr)]
 #![cfg_attr(
@@ -39,7 +39,7 @@ use tracing_subscriber::{EnvFilter, fmt};
 use crate::args::{Cli, Command, LogLevel};
 
 fn main() -> ExitCode {
-    // Other processes are read by helpers, whose program is this one.
+    // Helper processes that read other processes run this same program.
     gputrace_reader::serve_if_asked();
     gputrace_reader::install();
     ignore_file_size_signal();
@@ -100,7 +100,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// gputrace's own log goes to stderr; what the user must see is printed, not logged.
+/// gputrace's own log goes to stderr; messages that the user must see are printed, not logged.
 fn start_log(cli: &Cli) {
     let tuning = &cli.record.tuning;
     let mut level = match tuning.log_level {
@@ -112,10 +112,10 @@ fn start_log(cli: &Cli) {
         LogLevel::Fatal => "off",
     };
     if tuning.debug_ebpf && !matches!(tuning.log_level, LogLevel::Trace) {
-        // The programs log at level debug.
+        // The eBPF programs log at level debug.
         level = "debug";
     }
-    // It fails only if there is a logger already, and there is none.
+    // This only fails if there already is a logger, which is not the case.
     let _ = fmt()
         .with_env_filter(EnvFilter::new(level))
         .with_writer(|| terminal::Log)
@@ -124,15 +124,15 @@ fn start_log(cli: &Cli) {
         .try_init();
 }
 
-/// SIGXFSZ (a file grows beyond `ulimit -f`) must not kill the recorder: the failed write is reported like a
-/// full disk. SIGPIPE is ignored already, by Rust.
+/// SIGXFSZ (a file grows beyond `ulimit -f`) must not kill the recorder: the failed write is
+/// reported like a full disk. Rust already ignores SIGPIPE.
 fn ignore_file_size_signal() {
     // SAFETY: sets a disposition, before there are threads.
     unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
 }
 
-/// Shows the user a line, whatever is in `text`. Nobody may be reading any more (`gputrace … 2>&1 | head`); a
-/// recording goes on all the same.
+/// Prints a line for the user, with any text escaped. Errors are ignored: if nobody reads any more
+/// (`gputrace … 2>&1 | head`), a recording still goes on.
 fn say(text: &str) {
     terminal::say(&Line::new(format_args!("gputrace: {text}")));
 }

@@ -1,4 +1,4 @@
-//! How far an export is, for who waits for it.
+//! Progress of an export.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -10,11 +10,12 @@ use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
 
 use crate::say;
 
-/// Shows how far an export is: a bar on a terminal; a line now and then elsewhere, for the logs of services.
+/// Shows the progress of an export: a bar on a terminal; elsewhere an occasional line, for logs of
+/// services.
 #[derive(Clone)]
 pub(crate) struct ProgressView {
     bar: ProgressBar,
-    /// Where there is no terminal.
+    /// Set if there is no terminal.
     lines: Option<Arc<Mutex<ProgressLines>>>,
 }
 
@@ -33,7 +34,7 @@ impl ProgressView {
 
     pub(crate) fn show(&self, progress: Progress) {
         if let Some(lines) = &self.lines {
-            // A thread that panicked has left a time behind, which is as good as any.
+            // After a panic in another thread, the time it left is as good as any.
             let mut lines = lines.lock().unwrap_or_else(PoisonError::into_inner);
             if let Some(line) = lines.due(progress, Instant::now()) {
                 say(&line);
@@ -50,18 +51,18 @@ impl ProgressView {
     }
 }
 
-/// Progress lines of a long export, for output that is no terminal.
+/// Progress lines of a long export, for outputs other than terminals.
 #[derive(Default)]
 struct ProgressLines {
-    /// When the last line was said, or the export began.
+    /// When the last line was printed, or the export began.
     said: Option<Instant>,
 }
 
 impl ProgressLines {
-    /// From one line to the next. Short exports say nothing.
+    /// Interval between lines. Short exports print none.
     const EVERY: Duration = Duration::from_secs(10);
 
-    /// The line that is due.
+    /// The line to print now, if any.
     fn due(&mut self, progress: Progress, now: Instant) -> Option<String> {
         let said = *self.said.get_or_insert(now);
         if now.duration_since(said) < Self::EVERY {

@@ -1,4 +1,4 @@
-//! Recording.
+//! Makes a recording.
 
 use std::{
     os::unix::process::ExitStatusExt as _, path::PathBuf, process::ExitStatus, time::Duration,
@@ -6,7 +6,7 @@ use std::{
 
 use anyhow::Result;
 use gputrace_abi::{counters::DropReason, domain::Domain};
-use gputrace_capture::meta::EndReason;
+use gputrace_capture::{ledger::LedgerRow, meta::EndReason};
 use gputrace_catalog::options::KOKKOS_TRACE;
 use gputrace_loader::{calls::BackendChoice, ioctls::Place};
 use gputrace_session::{
@@ -22,7 +22,7 @@ use crate::{
     say,
 };
 
-/// Records, and reports what came of it.
+/// Records, and reports the result.
 pub(crate) fn run(cli: &Cli, options: &Options) -> Result<Done> {
     let args = &cli.record;
     let mut request = request(args);
@@ -61,7 +61,8 @@ pub(crate) fn run(cli: &Cli, options: &Options) -> Result<Done> {
     }
     if args.output.selected_regions && !request.periods.is_empty() {
         say(
-            "--selected-regions and -P exclude each other: between periods nobody would see the program switch recording on or off",
+            "--selected-regions and -P exclude each other: between periods, gputrace would not see \
+             the program switch recording on or off",
         );
         return Ok(Done::with(exit::USAGE));
     }
@@ -83,18 +84,22 @@ pub(crate) fn run(cli: &Cli, options: &Options) -> Result<Done> {
     if let Some(code) = export::failure(&finished.outputs.report) {
         return Ok(Done::with(code));
     }
+    // The rest is recorded, but not what was asked for.
+    if let Some(error) = finished.too_many {
+        return Err(error.into());
+    }
     Ok(Done {
         status: status(finished.program, &finished.reason),
         interrupted: finished.reason == EndReason::Interrupted,
     })
 }
 
-/// What came of a recording.
+/// Result of a recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Done {
-    /// The exit status for it.
+    /// Its exit status.
     pub(crate) status: u8,
-    /// Whether the user ended it.
+    /// Whether the user interrupted it.
     pub(crate) interrupted: bool,
 }
 
@@ -107,7 +112,7 @@ impl Done {
     }
 }
 
-/// rocprofv3's `--log-level env` and `config`.
+/// Prints the settings for rocprofv3's `--log-level env` and `config`.
 fn tell_settings(args: &RecordArgs, options: &Options) {
     match args.tuning.log_level {
         LogLevel::Config => {
@@ -120,7 +125,8 @@ fn tell_settings(args: &RecordArgs, options: &Options) {
         LogLevel::Env if args.tuning.no_queue_profiling => say("no environment variable is set"),
         LogLevel::Env => {
             say(
-                "with --kernel-trace, the program gets GPU_FORCE_QUEUE_PROFILING=1, unless the variable is set already",
+                "with --kernel-trace, the program gets GPU_FORCE_QUEUE_PROFILING=1, unless the \
+                 variable is already set",
             );
         }
         _ => {}
@@ -151,10 +157,11 @@ fn request(args: &RecordArgs) -> Request {
         ..args.functions.extra()
     };
     let mut output = export::request(&args.output, directory, name);
-    // As rocprofv3 has it: what Kokkos calls its kernels says more than their own names.
+    // As in rocprofv3, because Kokkos's names of kernels say more than the kernels' own names.
     output.formats.kernels.rename |= kokkos;
     let mut domains = domains::selected(&args.domains);
-    // As rocprofv3 has it: the ranges that kernels are called after need not be asked for, and are not shown then.
+    // As in rocprofv3, ranges after which kernels are named are recorded without being asked for,
+    // and are then not shown.
     if output.formats.kernels.rename
         && !domains.is_empty()
         && !domains.contains(&Domain::MarkerCore)
@@ -215,15 +222,13 @@ fn request(args: &RecordArgs) -> Request {
     }
 }
 
-/// `-o -`: one format goes to standard output, and nothing into files.
+/// `-o -`: one format goes to standard output, and no files are written.
 fn live(request: &mut Request, args: &OutputArgs) -> Result<(), &'static str> {
     if args.output_file.as_deref() != Some("-") {
         return Ok(());
     }
     let Some(format) = export::live_format(&request.output.formats.list) else {
-        return Err(
-            "-o - shows the recording while it goes on, in one format: -f text or -f ndjson",
-        );
+        return Err("-o - shows the recording live, in one format: -f text or -f ndjson");
     };
     if args.output_config || args.wall_clock == Some(true) || args.summary.file().is_some() {
         return Err(
@@ -231,15 +236,15 @@ fn live(request: &mut Request, args: &OutputArgs) -> Result<(), &'static str> {
         );
     }
     if args.summary.takes_stdout() {
-        return Err("-o - has stdout for the recording; let the summary go to stderr");
+        return Err("-o - uses stdout for the recording; send the summary to stderr");
     }
     request.output.live = Some(format);
     request.output.formats.list.clear();
     Ok(())
 }
 
-/// Directory and name of the outputs, by rocprofv3's rules: without `-o`, they go into a directory named
-/// like the host.
+/// Directory and name of the outputs by rocprofv3's rules: without `-o`, they go into a directory
+/// named after the host.
 fn place(args: &OutputArgs) -> (PathBuf, Option<String>) {
     let base = args
         .output_directory
@@ -251,9 +256,9 @@ fn place(args: &OutputArgs) -> (PathBuf, Option<String>) {
     }
 }
 
-/// Tells what was recorded: never success in silence, never silence about losses.
+/// Reports what was recorded: neither success nor losses are silent.
 fn report(finished: &Finished, args: &OutputArgs) {
-    // Whoever presses Ctrl-C knows.
+    // A user who presses Ctrl-C knows it.
     if let Some(status) = finished.program.filter(|status| status.signal().is_some())
         && finished.reason != EndReason::Interrupted
     {
@@ -265,9 +270,10 @@ fn report(finished: &Finished, args: &OutputArgs) {
     }
     export::report(&finished.outputs, args);
     if finished.capture_failure.is_some() {
-        // The account is behind what was recorded; what the outputs say is all that is known.
+        // The account does not cover everything recorded, so only what the outputs say is known.
         say(
-            "the recording is not complete: there is no account of it, as the capture could not be written to its end",
+            "the recording is incomplete: it has no account, because the capture could not be \
+             written to its end",
         );
     } else {
         tell_account(finished);
@@ -281,32 +287,49 @@ fn report(finished: &Finished, args: &OutputArgs) {
 }
 
 fn tell_account(finished: &Finished) {
-    let total = finished.ledger.without_values();
-    if total.seen == 0 && finished.nothing_matched {
+    let calls = finished.ledger.calls_and_work();
+    let events = finished.ledger.events();
+    let is_empty = calls.seen == 0 && events.seen == 0;
+    if is_empty && finished.nothing_matched {
         say("no call was recorded");
-    } else if total.seen == 0 {
+    } else if is_empty {
         say(
             "no call was recorded. Did the program call HIP or HSA while it was traced? `gputrace list` shows \
              which processes have the libraries, -s traces HSA as well",
         );
     }
     let lost = lost(finished);
-    say(&format!(
-        "{} calls seen, {} recorded, {} of them unfinished, {lost}",
-        total.seen,
-        total.written + total.unfinished,
-        total.unfinished
-    ));
+    say(&format!("{}, {lost}", account(&calls, &events)));
     let untraced = finished.ledger.untraced_processes;
     if untraced > 0 {
         say(&format!(
-            "{untraced} child processes were NOT TRACED, because there was no room for more processes: what they did is \
-             in no account"
+            "{untraced} child processes were NOT TRACED, because there was no room for more \
+             processes: no account includes what they did"
         ));
     }
 }
 
-/// What was lost, and what can be done about it next time.
+/// How many calls and how many events were seen and recorded.
+fn account(calls: &LedgerRow, events: &LedgerRow) -> String {
+    let of_calls = format!(
+        "{} calls seen, {} recorded, {} of them unfinished",
+        calls.seen,
+        calls.written + calls.unfinished,
+        calls.unfinished
+    );
+    let of_events = format!(
+        "{} events of the scheduler and the driver seen, {} recorded",
+        events.seen,
+        events.written + events.unfinished
+    );
+    match (calls.seen, events.seen) {
+        (_, 0) => of_calls,
+        (0, _) => of_events,
+        _ => format!("{of_calls}; {of_events}"),
+    }
+}
+
+/// What was lost, and how to avoid it next time.
 fn lost(finished: &Finished) -> String {
     let total = finished.ledger.total();
     let lost = total.lost();
@@ -322,7 +345,7 @@ fn lost(finished: &Finished) -> String {
     }
 }
 
-/// The program's exit code, as a shell gives it; without a program, 0.
+/// The program's exit code, as a shell reports it; 0 without a program.
 fn status(program: Option<ExitStatus>, reason: &EndReason) -> u8 {
     match program {
         Some(status) => match (status.code(), status.signal()) {

@@ -1,4 +1,4 @@
-//! What gputrace prints for others than its user: completions for shells, manual pages.
+//! Prints output for other programs: completions for shells, manual pages.
 
 use std::{
     io::{self, Write as _},
@@ -13,7 +13,7 @@ use gputrace_export::OutputDir;
 use gputrace_session::User;
 use gputrace_text::terminal;
 
-/// Prints `text`. That nobody reads it to the end is no failure.
+/// Prints `text`. A closed pipe is no failure.
 pub(crate) fn print(text: &str) -> Result<u8> {
     match terminal::write(&mut terminal::stdout().lock(), text) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
@@ -28,7 +28,8 @@ pub(crate) fn completions(shell: Shell, mut command: Command) -> Result<u8> {
     print(&String::from_utf8_lossy(&script))
 }
 
-/// Writes the manual pages of `command` and its subcommands into `directory`, or prints the first.
+/// Writes the manual pages of `command` and its subcommands into `directory`, or prints the first
+/// page.
 pub(crate) fn man(directory: Option<&Path>, command: Command) -> Result<u8> {
     let Some(directory) = directory else {
         return print(&page(command)?);
@@ -56,7 +57,7 @@ fn write(directory: &OutputDir, name: &str, command: Command) -> Result<()> {
 }
 
 fn page(mut command: Command) -> Result<String> {
-    // They are tables, which the page must not fill anew; and it would have no examples at all.
+    // These are tables, which must not be reflowed; clap would leave out the examples altogether.
     let examples = command.get_before_help().map(ToString::to_string);
     let rest = command.get_after_long_help().map(ToString::to_string);
     command = command.after_long_help(Resettable::Reset);
@@ -81,11 +82,11 @@ fn page(mut command: Command) -> Result<String> {
     Ok(page)
 }
 
-/// Adds text whose lines stay as they are.
+/// Adds text without reflowing its lines.
 fn section(page: &mut String, title: &str, text: &str) {
     page.push_str(&format!(".SH \"{title}\"\n.nf\n"));
     for line in text.lines() {
-        // Lines that begin with these are commands.
+        // Lines that begin with these characters would be commands.
         if line.starts_with(['.', '\'']) {
             page.push_str("\\&");
         }

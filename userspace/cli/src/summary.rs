@@ -10,7 +10,8 @@ use crate::args::boolean;
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Summary")]
 pub(crate) struct SummaryArgs {
-    /// Print where the time went, what hangs and what was lost, and rocprofv3's table of all domains.
+    /// Print where the time went, which calls hang, what was lost, and rocprofv3's table of all
+    /// domains.
     #[arg(short = 'S', long, num_args = 0..=1, value_name = "BOOL", default_missing_value = "true",
           value_parser = boolean, action = ArgAction::Set, default_value = "false", hide_default_value = true)]
     pub(crate) summary: bool,
@@ -41,11 +42,13 @@ pub(crate) struct SummaryArgs {
           value_delimiter = ',', default_missing_values = ["50", "95", "99"])]
     pub(crate) percentiles: Vec<f64>,
 
-    /// Print names as long as they are, also where lines do not fit the terminal. In files and pipes they always are.
+    /// Print full names, even if lines do not fit the terminal. Files and pipes always get full
+    /// names.
     #[arg(long)]
     pub(crate) wide: bool,
 
-    /// Write the summary and the tables to the file NAME_FILE.txt; 'stdout' and 'stderr' print them.
+    /// Write the summary and the tables to the file NAME_FILE.txt; 'stdout' and 'stderr' print
+    /// them.
     #[arg(long, value_name = "FILE", value_parser = file, default_value = "stderr")]
     pub(crate) summary_output_file: String,
 }
@@ -75,10 +78,10 @@ impl From<Unit> for Units {
 }
 
 impl SummaryArgs {
-    /// The tables asked for.
+    /// The tables that are asked for.
     pub(crate) fn tables(&self) -> TableOptions {
         TableOptions {
-            // Percentiles are columns of some table.
+            // Percentiles need a table whose columns they can be.
             per_domain: self.summary_per_domain
                 || (!self.percentiles.is_empty() && self.summary_groups.is_empty()),
             groups: self.summary_groups.clone(),
@@ -90,7 +93,7 @@ impl SummaryArgs {
         }
     }
 
-    /// How many columns the texts may take.
+    /// Maximum width of the texts in columns.
     fn columns(&self) -> Option<usize> {
         match self.summary_output_file.as_str() {
             _ if self.wide => None,
@@ -100,18 +103,18 @@ impl SummaryArgs {
         }
     }
 
-    /// The file that the texts go to, if they are not printed.
+    /// The file for the texts, if they are not printed.
     pub(crate) fn file(&self) -> Option<String> {
         let stream = ["stdout", "stderr"].contains(&self.summary_output_file.as_str());
         (!stream).then(|| self.summary_output_file.clone())
     }
 
-    /// Whether something goes to standard output.
+    /// Whether anything goes to standard output.
     pub(crate) fn takes_stdout(&self) -> bool {
         self.summary_output_file == "stdout" && (self.summary || !self.tables().is_empty())
     }
 
-    /// Prints them.
+    /// Prints the texts.
     pub(crate) fn print(&self, text: &str) {
         // Nobody may be reading any more.
         let _ = match self.summary_output_file.as_str() {
@@ -129,7 +132,7 @@ pub(crate) fn percentile(text: &str) -> Result<f64, String> {
     }
 }
 
-/// Domains by a regular expression.
+/// Parses a regular expression for domains.
 pub(crate) fn group(text: &str) -> Result<DomainGroup, String> {
     DomainGroup::new(text).map_err(|error| {
         format!(
@@ -139,7 +142,7 @@ pub(crate) fn group(text: &str) -> Result<DomainGroup, String> {
     })
 }
 
-/// The name of a file, or a stream in any case of letters.
+/// Parses the name of a file, or of a stream in upper or lower case.
 fn file(text: &str) -> Result<String, String> {
     let lower = text.to_ascii_lowercase();
     match lower.as_str() {

@@ -1,6 +1,6 @@
-//! What the program says of itself: help and the documentation made from the options, held against golden files.
+//! Compares help texts, and documentation generated from the options, with golden files.
 //!
-//! `GPUTRACE_UPDATE=1 cargo test -p gputrace` makes the files anew.
+//! `UPDATE_EXPECT=1 cargo test -p gputrace --test help` makes the files anew.
 
 #![allow(
     clippy::disallowed_methods,
@@ -8,7 +8,9 @@
 )]
 #![expect(clippy::expect_used, reason = "tests")]
 
-use std::{fs, path::Path, process::Command};
+use std::{path::Path, process::Command};
+
+use expect_test::expect_file;
 
 fn gputrace(arguments: &[&str]) -> String {
     let output = Command::new(env!("CARGO_BIN_EXE_gputrace"))
@@ -27,15 +29,7 @@ fn gputrace(arguments: &[&str]) -> String {
 }
 
 fn golden(name: &str, text: &str) {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(name);
-    if std::env::var_os("GPUTRACE_UPDATE").is_some() {
-        fs::write(&path, text).expect("a golden file");
-    }
-    let golden = fs::read_to_string(&path).unwrap_or_default();
-    assert!(
-        golden == text,
-        "{name} is not what gputrace says; if that is meant: GPUTRACE_UPDATE=1 cargo test -p gputrace\n{text}"
-    );
+    expect_file![Path::new(env!("CARGO_MANIFEST_DIR")).join(name)].assert_eq(text);
 }
 
 #[test]

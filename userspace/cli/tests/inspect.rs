@@ -1,4 +1,5 @@
-//! The commands that inspect, as people run them: on this machine, with a made-up GPU, and without privilege.
+//! Runs the commands that inspect as users do: on this machine, with a mock GPU, and without
+//! privilege.
 
 #![allow(
     clippy::disallowed_methods,
@@ -20,7 +21,7 @@ use serde_json::Value;
 
 const GPUTRACE: &str = env!("CARGO_BIN_EXE_gputrace");
 
-/// Columns of a terminal.
+/// Width of a terminal in columns.
 const WIDTH: usize = 100;
 
 fn gputrace(arguments: &[&str]) -> Command {
@@ -29,9 +30,9 @@ fn gputrace(arguments: &[&str]) -> Command {
     command
 }
 
-/// gputrace as it would be on a machine with the mock's GPU.
+/// gputrace as it would run on a machine with the mock's GPU.
 fn with_gpu(arguments: &[&str]) -> Command {
-    // Cargo builds what a test depends on beside it.
+    // Cargo builds the dependencies of a test into the same directory.
     let this = std::env::current_exe().unwrap();
     let library = this.parent().unwrap().join("libgputrace_mockkfd.so");
     assert!(library.exists(), "{} is not built", library.display());
@@ -51,7 +52,7 @@ fn json(output: &Output) -> Value {
 fn assert_fits(output: &Output) {
     let text = text(output);
     let wide = text.lines().find(|line| line.chars().count() > WIDTH);
-    // Paths have no place to break them.
+    // Paths cannot be wrapped.
     assert!(wide.is_none_or(|line| line.contains('/')), "{wide:?}");
     assert!(
         !text.contains('\x1b'),
@@ -145,7 +146,7 @@ fn the_doctor_tries_and_tells_the_next_step() {
 fn without_privilege_it_says_what_is_missing() {
     let mut doctor = gputrace(&["doctor", "--json"]);
     if is_root() {
-        // A copy where everybody may read it: the build directory may be root's alone.
+        // A copy that everybody may read, because only root may have access to the build directory.
         let directory = tempfile::tempdir_in("/tmp").unwrap();
         let copy = directory.path().join("gputrace");
         std::fs::copy(GPUTRACE, &copy).unwrap();

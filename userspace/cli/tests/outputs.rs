@@ -1,4 +1,4 @@
-//! What becomes of files: of those that are there already, of those that are not finished, and of captures that are not whole.
+//! Tests what happens to existing files, unfinished files, and incomplete captures.
 
 #![allow(
     clippy::disallowed_methods,
@@ -32,7 +32,7 @@ use gputrace_timeline::{
 };
 use tempfile::TempDir;
 
-/// How long anything may take before a test fails.
+/// Time after which a test fails.
 const DEADLINE: Duration = Duration::from_secs(120);
 
 fn names(directory: &Path) -> Vec<String> {
@@ -120,7 +120,7 @@ fn wait_until(child: &mut Child, what: &str, mut is_so: impl FnMut() -> bool) {
 
 fn kill(child: &Child, signal: i32) {
     let pid = i32::try_from(child.id()).unwrap();
-    // SAFETY: integers only; the child has not been waited for, so that the number is its.
+    // SAFETY: integers only; the child has not been waited for, so the id is its own.
     assert_eq!(unsafe { libc::kill(pid, signal) }, 0);
 }
 
@@ -148,7 +148,8 @@ fn interrupted_commands_leave_nothing_behind() {
         } else {
             command.arg("-d").arg(&out);
         }
-        // What a shell runs in the background ignores the signal, and so does what that starts: gputrace respects it.
+        // Background commands of a shell ignore the signal, and so do their children: gputrace
+        // respects that.
         let by_default = || {
             // SAFETY: no handler is installed.
             unsafe { libc::signal(libc::SIGINT, libc::SIG_DFL) };
@@ -169,7 +170,7 @@ fn interrupted_commands_leave_nothing_behind() {
         assert!(said.contains("no file was left behind"), "{said}");
         assert_eq!(names(&out), Vec::<String>::new(), "{said}");
     }
-    // Nothing unfinished beside the capture either.
+    // There is nothing unfinished beside the capture either.
     assert!(!unfinished(directory.path()));
 }
 
@@ -183,7 +184,7 @@ fn captures_that_are_not_whole_have_a_status_of_their_own() {
     let mut damaged = whole.clone();
     let middle = damaged.len() - 100;
     damaged[middle] ^= 0xff;
-    // As after `kill -9`: the last block is whole, but it is not the end mark.
+    // As after `kill -9`: the last block is complete, but it is not the end mark.
     let mut killed = Synthetic::new(&Recording {
         hostname: "a".to_owned(),
         cpus: 1,
@@ -227,7 +228,7 @@ fn captures_that_are_not_whole_have_a_status_of_their_own() {
             assert_eq!(done.status.code(), Some(15), "{arguments:?}: {said}");
             assert!(said.contains(part), "{arguments:?}: {said}");
         }
-        // What there is, is complete.
+        // The data that exists is complete.
         let calls = fs::read_to_string(format!("{out}/{name}_hip_api_trace.csv")).unwrap();
         assert!(calls.lines().count() >= 2, "{calls}");
         assert!(
@@ -264,7 +265,7 @@ fn the_summary_of_a_damaged_capture_does_not_blame_the_program() {
     );
 }
 
-/// A recording of a program that lets itself be recorded for a part of its calls only.
+/// A recording of a program that selects only a part of its calls.
 fn selective(directory: &Path, name: &str) -> String {
     let mut made = Synthetic::new(&Recording {
         hostname: "a".to_owned(),
@@ -460,7 +461,7 @@ fn who_forgets_the_dashes_is_told() {
 #[test]
 fn a_missing_library_is_told_before_the_program_starts() {
     let directory = TempDir::new().unwrap();
-    // What the dynamic linker finds first under these names, and cannot load.
+    // The dynamic linker finds these files first under these names, and cannot load them.
     for name in ["libotf2.so.10", "libopen-trace-format2.so.10"] {
         fs::write(directory.path().join(name), "not a library").unwrap();
     }

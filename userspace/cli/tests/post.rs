@@ -1,4 +1,4 @@
-//! What can be done with captures, as people run it.
+//! Runs the commands on captures as users do.
 
 #![allow(
     clippy::disallowed_methods,
@@ -43,7 +43,7 @@ fn summaries_and_exports_show_the_part_that_is_asked_for() {
     );
     assert!(text.contains("The filters left 16 of 20 calls"), "{text}");
 
-    // It ends with rocprofv3's table, in the unit that is asked for.
+    // It ends with rocprofv3's table in the chosen unit.
     for (more, heading, row) in [
         (
             &["-u", "msec"][..],
@@ -159,7 +159,7 @@ fn a_dump_has_a_line_for_each_block_and_record() {
         Some(2)
     );
 
-    // What is whole of a damaged one is shown.
+    // The intact part of a damaged capture is shown.
     let bytes = fs::read(path).unwrap();
     let cut = directory.path().join("cut.gtcap");
     fs::write(&cut, &bytes[..bytes.len() - 1]).unwrap();
@@ -195,7 +195,7 @@ fn a_difference_names_what_became_slower() {
     assert!(stdout(&empty).contains("Neither recording has calls"));
 }
 
-/// The HIP calls in a CSV file, field by field.
+/// The HIP calls in a CSV file, as fields.
 fn calls(directory: &Path, name: &str) -> Vec<Vec<String>> {
     let csv = fs::read_to_string(directory.join(format!("{name}_hip_api_trace.csv"))).unwrap();
     csv.lines()
@@ -270,14 +270,14 @@ fn captures_of_two_hosts_share_a_timeline() {
         1
     );
 
-    // Filters count from the begin of the whole.
+    // Filters count from the begin of the merged recording.
     let part = merge(&["-o", "part", "-f", "csv", "--time-window", "3s:"]);
     assert!(
         stderr(&part).contains("left 20 of 40 calls"),
         "{}",
         stderr(&part)
     );
-    // The order in which they are given does not matter for times.
+    // The order of the captures does not matter for times.
     let back = gputrace(&[
         "merge",
         second.to_str().unwrap(),
@@ -371,8 +371,8 @@ fn a_report_is_one_page() {
     assert!(beside.status.success() && path.with_extension("html").exists());
 }
 
-/// Exit codes with which a command that the documentation shows may end, `None` if it is not run here: it needs root or
-/// a GPU, writes elsewhere, or shows a placeholder.
+/// Possible exit codes of a command that the documentation shows; `None` if it is not run here,
+/// because it needs root or a GPU, writes elsewhere, or contains a placeholder.
 fn ends_with(shown: &Shown) -> Option<&'static [i32]> {
     let is_elsewhere =
         |word: &String| word.starts_with(['/', '~']) || word.contains('*') || word == "otf2";
@@ -381,10 +381,10 @@ fn ends_with(shown: &Shown) -> Option<&'static [i32]> {
         return None;
     }
     match command.as_str() {
-        // Also on a machine without a GPU.
+        // These also work on a machine without a GPU.
         "topology" | "ps" | "list" | "completions" | "man" => Some(&[0]),
         "export" | "summary" | "report" | "query" | "diff" | "merge" => Some(&[0]),
-        // Without root, or where the kernel allows no BPF.
+        // Without root, or where the kernel does not allow BPF.
         "doctor" if shown.arguments.len() == 1 => Some(&[0, 1, 6, 7]),
         _ => None,
     }
@@ -404,7 +404,7 @@ fn commands_of_the_documentation_run() {
             if ran.iter().any(|before| before.arguments == shown.arguments) {
                 continue;
             }
-            // Captures of any name are there.
+            // Captures of any name exist.
             for name in shown
                 .arguments
                 .iter()
@@ -414,7 +414,7 @@ fn commands_of_the_documentation_run() {
                 fs::copy(from, directory.path().join(name)).unwrap();
             }
             fs::create_dir_all(directory.path().join("out")).unwrap();
-            // An earlier report is not written over.
+            // An earlier report would not be overwritten.
             let pages = fs::read_dir(directory.path())
                 .unwrap()
                 .map(|entry| entry.unwrap().path());

@@ -1,4 +1,4 @@
-//! Every format holds the same spans, by readers that are not ours.
+//! Checks with independent readers that every format contains the same spans.
 
 #![allow(
     clippy::disallowed_methods,
@@ -29,7 +29,7 @@ const MS: u64 = 1_000_000;
 /// Handles of streams. The first is the null stream, and the last has no work.
 const STREAMS: [u64; 4] = [0, 0xa0, 0xb0, 0xc0];
 
-/// Adds a reading of `signal`, 6 ms after the begin of its use, with when that began and ended, ms.
+/// Adds a reading of `signal`, 6 ms after its use began, with the begin and end of that use in ms.
 fn ended(made: &mut Synthetic, account: &mut Ledger, signal: u64, (begin, end): (u64, u64)) {
     let ticks = (begin * MS / 10, end * MS / 10);
     let read = gpu::completion(signal, (begin + 6) * MS, completion_reason::REARM, 0, ticks);
@@ -87,7 +87,8 @@ fn capture() -> Vec<u8> {
     let calls: Vec<_> = (0..20)
         .map(|number| {
             let mut call = call(number + 1, (10 * number + 10) * MS, (10 * number + 15) * MS);
-            // Calls name the streams in another order than work comes in, and one that no work is in.
+            // Calls name the streams in a different order than work comes in, and include a stream
+            // without work.
             call.args[0] = STREAMS[(number as usize + 1) % STREAMS.len()];
             call
         })
@@ -97,7 +98,7 @@ fn capture() -> Vec<u8> {
         made.call(call);
     }
     for number in 0..20_u64 {
-        // Half of them have no signal, hence no times of their own.
+        // Half of them have no signal, and therefore no times of their own.
         let signal = if number % 2 == 0 {
             0x9000 + number * 64
         } else {
@@ -152,7 +153,7 @@ fn every_format_holds_the_same_spans() {
     let path = directory.path().join("made.gtcap");
     std::fs::write(&path, capture()).unwrap();
     let out = directory.path().join("out");
-    // OTF2's library may not be there; its format is left out then.
+    // If OTF2's library is missing, its format is left out.
     let made = Command::new(env!("CARGO_BIN_EXE_gputrace"))
         .arg("export")
         .arg(&path)

@@ -1,4 +1,4 @@
-//! Code objects that were read before.
+//! Code objects that have been read before.
 
 use std::{
     collections::HashMap,
@@ -7,13 +7,14 @@ use std::{
 };
 
 use crate::{
-    contents::{ContentHash, Contents},
+    contents::Contents,
     elf::{ElfError, Layout},
+    hash::ContentHash,
     source::FileState,
 };
 
-/// Contents of code objects by what they were read from, shared by the processes of a recording: the ranks of
-/// a parallel program all load the same libraries. Contents that no process has any more are forgotten.
+/// Contents of code objects by origin, shared by all processes of a recording: the ranks of a
+/// parallel program load the same libraries. Contents that no process uses any more are forgotten.
 #[derive(Debug, Default)]
 pub struct Cache {
     known: Mutex<Known>,
@@ -29,6 +30,7 @@ impl Cache {
     /// The contents of a code object with these bytes, which are parsed only if they are new.
     ///
     /// # Errors
+    ///
     /// [`ElfError`].
     pub fn contents(&self, bytes: &[u8], layout: Layout) -> Result<Arc<Contents>, ElfError> {
         let hash = ContentHash::of(bytes);
@@ -50,16 +52,16 @@ impl Cache {
     }
 
     fn with<T>(&self, use_it: impl FnOnce(&mut Known) -> T) -> T {
-        // Whoever panicked while holding it left a valid map.
+        // The map stays valid even if a thread panicked while holding the lock.
         use_it(&mut self.known.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-/// Weak references, cleared out as they become the greater part.
+/// Weak references. Dead ones are removed when they may have become the majority.
 #[derive(Debug)]
 struct Shelf<K> {
     entries: HashMap<K, Weak<Contents>>,
-    /// Entries at which dead ones are looked for.
+    /// Number of entries at which dead ones are removed.
     full: usize,
 }
 

@@ -1,17 +1,19 @@
-//! The runtime's list, followed from what is known of it.
+//! Follows the runtime's list, starting from the entries that are already known.
 //!
-//! Programs that compile while they run load thousands of code objects, one at a time, and gputrace looks
-//! after each: so one look must not go through all of them. ROCr adds to the end of its list
-//! (`AddCodeObjectInfoIntoDebugMap` in `loader/executable.cpp`), so what is new stands behind what is known.
-//! What it takes off the list it unlinks and fills with zeros. One look therefore
+//! Programs that compile at run time load thousands of code objects, one at a time, and gputrace
+//! looks at the list after each: so one look must not go through all entries. ROCr appends to the
+//! end of its list (`AddCodeObjectInfoIntoDebugMap` in `loader/executable.cpp`), so new entries
+//! follow the known ones. It unlinks removed entries and fills them with zeros. One look therefore
 //!
-//! 1. goes back from the last known entry to one that is still there, which costs as much as was removed;
+//! 1. goes back from the last known entry to one that still exists, which costs as much as was
+//!    removed;
 //! 2. goes on from there to the end, which costs as much as was added;
-//! 3. checks a few of the other known entries, in turns, so that what was removed in the middle is forgotten.
+//! 3. checks a few of the other known entries, in turn, so that entries removed in the middle are
+//!    forgotten.
 //!
-//! An entry is still there if it has the words that it had, if the entry before it leads to it, and if what
-//! it stands for is the same. The last one is asked of the caller: memory is used again, and an entry may come
-//! back with all its words for another code object.
+//! An entry still exists if it has the same words as before, if the previous entry leads to it, and
+//! if it stands for the same code object. The caller decides the last one: memory is reused, and an
+//! entry with the same words may stand for another code object.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -23,13 +25,14 @@ use crate::{
     uri::MAX_URI,
 };
 
-/// How often a list that changes is read.
+/// Maximum number of attempts to read a list that is changing.
 const ATTEMPTS: usize = 4;
 
-/// Known entries that each look checks, besides the last ones.
+/// Number of known entries that each look checks, besides the last ones.
 const CHECKED: usize = 2;
 
-/// The same of a look that finds nothing new: something must have been the reason for it.
+/// Number of known entries checked by a look that finds nothing new: there must have been a reason
+/// for the look.
 const CHECKED_MORE: usize = 32;
 
 /// `struct link_map`.
@@ -54,44 +57,46 @@ impl RawEntry {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Link {
     listed: Listed,
-    /// Address of its URI.
+    /// Address of the URI.
     name: u64,
 }
 
-/// A list, as far as it is known.
+/// The known part of a list.
 #[derive(Debug)]
 pub struct Chain {
-    /// Address of its head.
+    /// Address of the list's head.
     address: u64,
-    /// Known entries in the order of loading, by numbers that only grow.
+    /// Known entries in the order of loading, by increasing numbers.
     links: BTreeMap<u64, Link>,
-    /// Their numbers by address.
+    /// Numbers of the entries, by address.
     numbers: HashMap<u64, u64>,
     /// Number of the next entry.
     next: u64,
     /// Number of the entry that is checked next.
     turn: u64,
-    /// Bytes of all URIs.
+    /// Size of all URIs, bytes.
     text: usize,
-    /// Whether entries lead back as they should (`l_prev`). Without, their own words have to do.
+    /// Whether entries have correct back links (`l_prev`). If not, only their own words are
+    /// compared.
     leads_back: bool,
 }
 
-/// What a look at a list has found.
+/// Changes that a look at a list has found.
 #[derive(Debug)]
 pub struct Changes {
-    /// New entries, in the order of loading. One that was there before, with all its words, may be among
-    /// them, if it stands for something else now; it is in `removed`, too.
+    /// New entries, in the order of loading. An entry that existed before, with all its words, is
+    /// included if it stands for another code object now; then it is in `removed`, too.
     pub added: Vec<Listed>,
-    /// Entries that are gone.
+    /// Entries that no longer exist.
     pub removed: Vec<Listed>,
-    /// Whether nothing moved meanwhile. If not, another look is due after the next notification.
+    /// Whether the list was stable during the look. If not, another look is due after the next
+    /// notification.
     pub settled: bool,
-    /// Why the list ends early, if it does.
+    /// Why the walk ended before the list's end, if it did.
     pub damage: Option<Damage>,
 }
 
-/// What is behind the last known entry.
+/// The entries after the last known one.
 #[derive(Default)]
 struct Walk {
     links: Vec<Link>,
@@ -100,7 +105,7 @@ struct Walk {
 }
 
 impl Chain {
-    /// The list whose head is at an address, of which nothing is known yet.
+    /// The list whose head is at `address`, with no known entries yet.
     #[must_use]
     pub fn new(address: u64) -> Self {
         Self {
@@ -114,7 +119,7 @@ impl Chain {
         }
     }
 
-    /// Whether an entry was there at the last look.
+    /// Whether an entry existed at the last look.
     #[must_use]
     pub fn has(&self, listed: &Listed) -> bool {
         let number = self.numbers.get(&listed.entry);
@@ -122,10 +127,12 @@ impl Chain {
         link.is_some_and(|link| link.listed == *listed)
     }
 
-    /// Looks at the list. `is_same` is asked of entries whose words have not changed.
+    /// Looks at the list. `is_same` is called for entries whose words have not changed, and returns
+    /// whether they stand for the same code object.
     ///
     /// # Errors
-    /// [`MemoryError`] if not even its head can be read, or the process is gone.
+    ///
+    /// [`MemoryError`] if not even the head can be read, or the process is gone.
     pub fn look(
         &mut self,
         memory: &impl Memory,
@@ -150,8 +157,9 @@ impl Chain {
             };
             let walk = self.walk(memory, last, from)?;
             let after = registry::head(memory, self.address)?;
-            // While the runtime says that all is consistent, and says it again, nothing has begun in between,
-            // unless it also ended; then the entries differ from those of the time before.
+            // If the runtime reports a consistent state before and after, no change has begun in
+            // between, unless it also ended; in that case, the entries differ from those of the
+            // previous attempt.
             let calm = head == after && head.state == State::Consistent && walk.damage.is_none();
             let settled = calm && (walk.links.is_empty() || before.as_ref() == Some(&walk.links));
             if settled || attempts == ATTEMPTS {
@@ -175,7 +183,7 @@ impl Chain {
             added = self.check(memory, most, &mut is_same, &mut removed)?;
         }
         for link in links {
-            // Its memory was another entry's before.
+            // Another entry was at this address before.
             if let Some(number) = self.numbers.get(&link.listed.entry) {
                 removed.extend(self.remove(*number));
             }
@@ -190,7 +198,8 @@ impl Chain {
         })
     }
 
-    /// Where an entry leads, if it is still there; `first` is where the head leads.
+    /// The entry after a given one, if that still exists; `first` is the one that the head leads
+    /// to.
     fn follow(
         &self,
         memory: &impl Memory,
@@ -218,8 +227,8 @@ impl Chain {
         }
     }
 
-    /// Checks known entries whose turn it is, and forgets those that are gone. Returns those that stand for
-    /// something else now; they are in `removed`, too.
+    /// Checks the known entries whose turn it is, and forgets those that no longer exist. Returns
+    /// those that stand for another code object now; they are in `removed`, too.
     fn check(
         &mut self,
         memory: &impl Memory,
@@ -246,7 +255,7 @@ impl Chain {
         Ok(others)
     }
 
-    /// Goes to the end of the list, from the entry `next` that `last` leads to.
+    /// Walks to the end of the list, from the entry `next`, which `last` leads to.
     fn walk(&self, memory: &impl Memory, last: u64, next: u64) -> Result<Walk, MemoryError> {
         let mut walk = Walk {
             leads_back: true,
@@ -273,13 +282,14 @@ impl Chain {
                 Ok(raw) => raw,
             };
             let leads_back = raw.previous.get() == previous;
-            // A known entry that says that it comes after another is where it always was.
+            // A known entry that names another predecessor than this one has not moved: the list
+            // has a circle.
             if !leads_back && self.leads_back && self.numbers.contains_key(&entry) {
                 walk.damage = Some(Damage::Circle(entry));
                 break;
             }
             walk.leads_back &= leads_back;
-            // An entry without a name is being removed, or is about to be filled.
+            // An entry without a name is being removed, or is about to be filled in.
             let name = raw.name.get();
             if name != 0 {
                 match memory.c_string(name, MAX_URI) {

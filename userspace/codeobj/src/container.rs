@@ -1,7 +1,8 @@
-//! Files with several code objects in them.
+//! Files that contain several code objects.
 //!
-//! Compilers put the code for all GPUs into a *bundle* (`clang-offload-bundler`, "Bundled Binary File
-//! Layout"), which may be compressed, and which is a section of the program or library or a file of its own:
+//! Compilers put the code for all GPUs into a *bundle* (`clang-offload-bundler`, "Bundled Binary
+//! File Layout"), which may be compressed, and which is a section of the program or library or a
+//! file of its own:
 //!
 //! ```text
 //! "__CLANG_OFFLOAD_BUNDLE__" u64 count { u64 offset, u64 size, u64 length, id[length] }*
@@ -25,16 +26,16 @@ use crate::{elf::SectionHeader, uri::Range};
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ContainerError {
-    /// Neither code for AMD GPUs nor anything that could hold it.
+    /// The file is neither code for AMD GPUs nor anything that could contain it.
     #[error("there is no AMD GPU code in it")]
     NoCode,
-    /// It ends inside something.
+    /// The file ends inside a part.
     #[error("it ends inside its {0}")]
     Truncated(&'static str),
-    /// A number that makes no sense.
+    /// A number is invalid.
     #[error("its {0} make no sense")]
     Corrupt(&'static str),
-    /// Compressed in a way that came after gputrace.
+    /// The compression is newer than gputrace.
     #[error(
         "its bundle is compressed in a way that this gputrace does not know (version {version}, method {method})"
     )]
@@ -44,25 +45,25 @@ pub enum ContainerError {
         /// Number of the method.
         method: u16,
     },
-    /// The decompressor fails.
+    /// Decompression failed.
     #[error("its compressed bundle cannot be decompressed: {0}")]
     Decompression(String),
-    /// More than is reasonable.
+    /// The size is unreasonable.
     #[error("its bundle claims {claimed} bytes uncompressed, more than the limit of {limit}")]
     TooLarge {
-        /// What the header says, bytes.
+        /// Size according to the header, bytes.
         claimed: u64,
-        /// What is decompressed at most, bytes.
+        /// Maximum decompressed size, bytes.
         limit: u64,
     },
 }
 
-/// A code object in a file.
+/// A code object inside a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Embedded<'a> {
     /// Id of its entry, e.g. `hipv4-amdgcn-amd-amdhsa--gfx90a:xnack-`; `None` outside of bundles.
     pub id: Option<String>,
-    /// Where in the file; `None` if it was compressed.
+    /// Its part of the file; `None` if it was compressed.
     pub range: Option<Range>,
     /// Its bytes.
     pub bytes: Cow<'a, [u8]>,
@@ -74,20 +75,22 @@ const ELF: &[u8] = b"\x7fELF";
 /// `EM_AMDGPU`.
 const MACHINE: u16 = 224;
 
-/// Bundles are aligned to pages where several follow each other.
+/// Alignment of bundles that follow each other: a page.
 const ALIGNMENT: usize = 4096;
-/// Entries of a bundle; there are some fifty kinds of GPU.
+/// Maximum number of entries in a bundle; there are some fifty kinds of GPU.
 const MAX_ENTRIES: u64 = 4096;
-/// Code objects of a file.
+/// Maximum number of code objects in a file.
 const MAX_OBJECTS: usize = 1 << 16;
-/// Decompressed bytes of a file.
+/// Maximum number of decompressed bytes per file.
 const MAX_DECOMPRESSED: u64 = 4 << 30;
 
-/// Lists the code objects in a file: in a code object itself, in a bundle, in a sequence of bundles, or in
-/// the section `.hip_fatbin` of a program or library. Empty entries and those for the host are left out.
+/// Lists the code objects in a file, which may be a code object itself, a bundle, a sequence of
+/// bundles, or a program or library with the section `.hip_fatbin`. Empty entries and those for the
+/// host are left out.
 ///
 /// # Errors
-/// [`ContainerError`]. Bundles are all or nothing: one that is damaged gives no list.
+///
+/// [`ContainerError`]. A bundle is read completely or not at all: a damaged one yields no list.
 pub fn code_objects(file: &[u8]) -> Result<Vec<Embedded<'_>>, ContainerError> {
     if file.starts_with(ELF) {
         let machine = file
@@ -139,7 +142,7 @@ impl<'a> List<'a> {
         Ok(self.found)
     }
 
-    /// Takes bundles that follow each other, `base` bytes into the file.
+    /// Reads consecutive bundles; `bytes` begins at offset `base` of the file.
     fn bundles(&mut self, bytes: &'a [u8], base: u64) -> Result<(), ContainerError> {
         let mut at = 0_usize;
         while let Some(rest) = bytes.get(at..).filter(|rest| !rest.is_empty()) {
@@ -148,8 +151,8 @@ impl<'a> List<'a> {
             } else if rest.starts_with(COMPRESSED) {
                 self.compressed(rest)?
             } else {
-                // The padding to the next bundle, if there is one: they begin at pages of the section, and
-                // compressed ones right after each other.
+                // Skips the padding to the next bundle, if there is one. Bundles begin at pages of
+                // the section; compressed ones directly follow each other.
                 match rest.iter().position(|byte| *byte != 0) {
                     None => break,
                     Some(zeros)
@@ -167,7 +170,7 @@ impl<'a> List<'a> {
         Ok(())
     }
 
-    /// Takes an uncompressed bundle and returns its size, entries included.
+    /// Reads an uncompressed bundle, and returns its size including its entries.
     fn plain(&mut self, bundle: &'a [u8], base: u64) -> Result<usize, ContainerError> {
         let entries = entries(bundle)?;
         for entry in &entries.list {
@@ -180,7 +183,7 @@ impl<'a> List<'a> {
         Ok(entries.end)
     }
 
-    /// Takes a compressed bundle and returns its compressed size.
+    /// Reads a compressed bundle, and returns its compressed size.
     fn compressed(&mut self, bytes: &[u8]) -> Result<usize, ContainerError> {
         let header = Compressed::read(bytes)?;
         let body = bytes
@@ -209,7 +212,8 @@ impl<'a> List<'a> {
         if self.found.len() >= MAX_OBJECTS {
             return Err(ContainerError::Corrupt("bundles"));
         }
-        // An entry can be a whole host archive in other uses of bundles; code objects are what counts here.
+        // In other uses of bundles, an entry can be a whole host archive. Only code objects matter
+        // here.
         if bytes.starts_with(ELF) {
             self.found.push(Embedded {
                 id: Some(id.to_owned()),
@@ -223,7 +227,7 @@ impl<'a> List<'a> {
 
 struct Entries<'a> {
     list: Vec<Entry<'a>>,
-    /// End of the last of them, bytes from the beginning of the bundle.
+    /// End of the last entry, bytes from the beginning of the bundle.
     end: usize,
 }
 
@@ -233,12 +237,12 @@ struct Entry<'a> {
     bytes: &'a [u8],
 }
 
-/// The entries of an uncompressed bundle.
+/// Reads the entries of an uncompressed bundle.
 fn entries(bundle: &[u8]) -> Result<Entries<'_>, ContainerError> {
     let cut = || ContainerError::Truncated("bundle");
     let word = |rest: &mut &[u8]| -> Option<u64> {
         let (word, tail) = U64::read_from_prefix(rest).ok()?;
-        // The copy is of `rest`'s own lifetime; only its beginning moves.
+        // The value is a copy; `rest` keeps its own lifetime, and only its beginning moves.
         *rest = rest.get(rest.len() - tail.len()..)?;
         Some(word.get())
     };
@@ -288,11 +292,11 @@ struct CompressedStart {
     method: U16,
 }
 
-/// A header of a compressed bundle.
+/// Header of a compressed bundle.
 struct Compressed {
     version: u16,
     method: u16,
-    /// Where the compressed bytes begin and end. Version 1 does not say where they end.
+    /// Offset where the compressed bytes begin. Version 1 does not store where they end.
     begin: usize,
     end: usize,
     ends_known: bool,
@@ -342,7 +346,7 @@ impl Compressed {
     }
 }
 
-/// Decompresses, and returns with the result how many bytes of the input it was.
+/// Decompresses a bundle, and returns the result with the number of input bytes used.
 fn decompress(
     body: &[u8],
     header: &Compressed,
@@ -357,7 +361,7 @@ fn decompress(
     }
     let mut bytes = Vec::new();
     let mut rest = body;
-    // One byte more than promised would show that the promise was wrong.
+    // A surplus byte would show that the promised size was wrong.
     let promised = header.uncompressed + 1;
     match header.method {
         0 => {
@@ -367,7 +371,8 @@ fn decompress(
             rest = decoder.into_inner();
         }
         1 => {
-            // A window is memory; larger than what comes out it need not be, except for the smallest.
+            // The window takes memory. Except for the smallest ones, it need not be larger than the
+            // decompressed data.
             let window = header.uncompressed.max(1 << 20).next_power_of_two();
             let decoder =
                 ruzstd::decoding::StreamingDecoder::new_with_max_window_size(&mut rest, window);
@@ -407,14 +412,14 @@ struct FileHeader {
 /// `SHT_NOBITS`.
 const NO_BITS: u32 = 8;
 
-/// Where the sections `.hip_fatbin` of a host program lie.
+/// Finds the section `.hip_fatbin` of a host program.
 fn fat_sections(file: &[u8]) -> Result<Vec<Range>, ContainerError> {
     let cut = ContainerError::Truncated("section headers");
     let Ok((header, _)) = FileHeader::ref_from_prefix(file) else {
         return Err(ContainerError::Truncated("file header"));
     };
     if header.start.get(4..6) != Some(&[2, 1]) {
-        // 32-bit or big-endian programs have no GPU code for ROCm.
+        // 32-bit or big-endian programs contain no GPU code for ROCm.
         return Err(ContainerError::NoCode);
     }
     let count = usize::from(header.section_header_count.get());
@@ -440,7 +445,7 @@ fn fat_sections(file: &[u8]) -> Result<Vec<Range>, ContainerError> {
         offset: section.offset.get(),
         size: section.size.get(),
     };
-    // One is all that linkers make of them.
+    // Linkers create only one such section.
     Ok(sections.iter().filter(is_fat).take(1).map(range).collect())
 }
 

@@ -1,100 +1,69 @@
-//! What is in a code object: its target and its kernels.
+//! The contents of a code object: its target and its kernels.
 
-use std::{collections::HashMap, fmt};
-
-use sha2::{Digest, Sha256};
+use std::collections::HashMap;
 
 use crate::{
     descriptor::{Descriptor, Registers},
     elf::{Elf, ElfError, Layout},
+    hash::ContentHash,
     image,
     isa::{Target, Version},
     metadata::{KernelMetadata, Metadata, MetadataError},
 };
 
-/// SHA-256 of a code object's bytes: the same for the same code, wherever it was loaded from. Processes are
-/// not to be trusted, so it must not be possible to make up another code object with the same one.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ContentHash([u8; 32]);
-
-impl ContentHash {
-    /// Of these bytes.
-    #[must_use]
-    pub fn of(bytes: &[u8]) -> Self {
-        Self(Sha256::digest(bytes).into())
-    }
-
-    /// The hash itself.
-    #[must_use]
-    pub fn as_bytes(&self) -> &[u8; 32] {
-        &self.0
-    }
-}
-
-impl fmt::Display for ContentHash {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
-    }
-}
-
-impl fmt::Debug for ContentHash {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
-
-/// A value that descriptor and metadata give differently.
+/// A value that differs between descriptor and metadata.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Disagreement {
-    /// Which one.
+    /// The value.
     pub field: Field,
-    /// What the descriptor says: that is what the hardware goes by.
+    /// Value in the descriptor, which the hardware uses.
     pub descriptor: u32,
-    /// What the metadata says.
+    /// Value in the metadata.
     pub metadata: u32,
 }
 
-/// Values that are both in the descriptor and in the metadata.
+/// Values that are in the descriptor as well as in the metadata.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Field {
     /// Fixed LDS, bytes.
     GroupSegmentSize,
     /// Fixed scratch, bytes.
     PrivateSegmentSize,
-    /// Arguments, bytes.
+    /// Size of the arguments, bytes.
     KernargSegmentSize,
-    /// Work-items per wave.
+    /// Number of work-items per wave.
     WavefrontSize,
-    /// Vector registers: the metadata's number rounded up to the descriptor's granule.
+    /// Number of vector registers: the metadata's number rounded up to the descriptor's granule.
     VgprCount,
 }
 
 /// A kernel of a code object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Kernel {
-    /// Its name as in the code, mangled for C++, without `.kd`.
+    /// Name as in the code, mangled for C++, without `.kd`.
     pub name: String,
-    /// Address of its descriptor in the code object's own address space; the handle `kernel_object` of
-    /// dispatch packets is this plus [`CodeObject::load_delta`](crate::CodeObject::load_delta).
+    /// Address of its descriptor in the code object's own address space. The handle `kernel_object`
+    /// in dispatch packets is this plus [`CodeObject::load_delta`](crate::CodeObject::load_delta).
     pub address: u64,
     /// Its descriptor; `None` for code object version 2, which has none.
     pub descriptor: Option<Descriptor>,
-    /// What the metadata says of it.
+    /// Its metadata.
     pub metadata: Option<KernelMetadata>,
-    /// Registers that a wave is given; `None` without descriptor, or for a GPU newer than gputrace.
+    /// Registers allocated to a wave; `None` without a descriptor, or for a GPU newer than
+    /// gputrace.
     pub registers: Option<Registers>,
-    /// Where descriptor and metadata contradict each other. Empty for what compilers write.
+    /// Values that differ between descriptor and metadata. Compilers write none.
     pub disagreements: Vec<Disagreement>,
 }
 
 impl Kernel {
-    /// Its name as people read it: demangled if it is a mangled one.
+    /// Name for people: demangled if it is mangled.
     #[must_use]
     pub fn demangled(&self) -> String {
         gputrace_demangle::demangle(&self.name).unwrap_or_else(|| self.name.clone())
     }
 
-    /// Fixed LDS per workgroup, bytes. A dispatch may ask for more.
+    /// Fixed LDS per workgroup, bytes. A dispatch may request more.
     #[must_use]
     pub fn group_segment_size(&self) -> u32 {
         self.size(|d| d.group_segment_size, |m| m.group_segment_size)
@@ -106,7 +75,7 @@ impl Kernel {
         self.size(|d| d.private_segment_size, |m| m.private_segment_size)
     }
 
-    /// Arguments, bytes.
+    /// Size of the arguments, bytes.
     #[must_use]
     pub fn kernarg_segment_size(&self) -> u32 {
         let told = self.metadata.as_ref().map_or(0, |m| m.kernarg_segment_size);
@@ -116,7 +85,7 @@ impl Kernel {
             .unwrap_or(told)
     }
 
-    /// Alignment of the arguments, bytes; 0 if the metadata does not say.
+    /// Alignment of the arguments, bytes; 0 if the metadata does not contain it.
     #[must_use]
     pub fn kernarg_segment_align(&self) -> u32 {
         self.metadata
@@ -134,38 +103,41 @@ impl Kernel {
     }
 }
 
-/// What is in a code object, wherever it is loaded.
+/// The contents of a code object, independent of where it is loaded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Contents {
-    /// Hash of its bytes. Of a code object of which only the loaded image was left, of that: then it is not
-    /// the hash of the file.
+    /// Hash of its bytes. If only the loaded image of the code object was left, the hash of that,
+    /// which differs from the file's.
     pub hash: ContentHash,
-    /// How its bytes were laid out.
+    /// Layout of the bytes that were read.
     pub layout: Layout,
-    /// Bytes.
+    /// Size, bytes.
     pub size: u64,
-    /// Format.
+    /// Version of the format.
     pub version: Version,
-    /// What it is built for, from the ELF header.
+    /// Target according to the ELF header.
     pub target: Target,
-    /// What it is built for, from the metadata, e.g. `amdgcn-amd-amdhsa--gfx906:xnack-`; version 4 and later.
+    /// Target according to the metadata, e.g. `amdgcn-amd-amdhsa--gfx906:xnack-`; version 4 and
+    /// later.
     pub target_id: Option<String>,
     /// Lowest address in its own address space, usually 0.
     pub base: u64,
-    /// Bytes from there to the end when loaded.
+    /// Size when loaded, from there to the end, bytes.
     pub load_size: u64,
-    /// Why there is no metadata, if it could not be read.
+    /// Why the metadata could not be read, if it could not.
     pub metadata_error: Option<MetadataError>,
     kernels: Vec<Kernel>,
-    /// Of what is the same in the file and in its loaded image.
+    /// Hash of the parts that are identical in the file and in its loaded image.
     constant: Option<ContentHash>,
 }
 
 impl Contents {
-    /// Reads a code object.
+    /// Parses a code object.
     ///
     /// # Errors
-    /// [`ElfError`]. Unreadable metadata is no error: names and sizes are in the symbols and descriptors too.
+    ///
+    /// [`ElfError`]. Unreadable metadata is not an error: names and sizes are also in the symbols
+    /// and descriptors.
     pub fn parse(bytes: &[u8], layout: Layout) -> Result<Self, ElfError> {
         Self::parse_hashed(bytes, layout, ContentHash::of(bytes))
     }
@@ -178,7 +150,7 @@ impl Contents {
         let elf = Elf::parse(bytes, layout)?;
         let target = Target::from_flags(elf.flags(), elf.version());
         let (base, load_size) = elf.extent();
-        // Version 2 has YAML in another note.
+        // Version 2 has YAML in a different note.
         let (metadata, metadata_error) = match elf.metadata().map(Metadata::parse) {
             Some(Ok(metadata)) => (metadata, None),
             Some(Err(error)) => (Metadata::default(), Some(error)),
@@ -250,13 +222,13 @@ impl Contents {
     }
 }
 
-/// Compares what is said twice.
+/// Compares the values that are stored twice.
 fn disagreements(kernel: &Kernel, target: &Target) -> Vec<Disagreement> {
     let (Some(descriptor), Some(metadata)) = (&kernel.descriptor, &kernel.metadata) else {
         return Vec::new();
     };
-    // Registers are rounded up to granules, and at least one granule is given. Where accumulation registers
-    // are separate, there are as many of both.
+    // Registers are rounded up to granules, and at least one granule is allocated. If accumulation
+    // registers are separate, there are as many of them as of the others.
     let used = metadata
         .vgpr_count
         .max(metadata.agpr_count.unwrap_or(0))
@@ -388,7 +360,7 @@ mod tests {
 
     #[test]
     fn names_that_are_shared_without_end() {
-        // Many symbols whose names are all ends of one long text.
+        // Many symbols whose names are all suffixes of one long text.
         let mut bytes = code_object(true);
         let (symbols, names) = (bytes.len() as u64, 60_000_u64);
         let symbol = bytes[0x380 + 24..0x380 + 48].to_vec();
@@ -444,7 +416,7 @@ mod tests {
             }
         }
 
-        /// Headers full of large numbers: where sums and products overflow.
+        /// Headers with large numbers, where sums and products overflow.
         #[test]
         fn large_numbers(
             at in 0..0xe8_usize,

@@ -1,6 +1,7 @@
-//! The kernel descriptor: what the command processor reads when it starts a kernel.
+//! The kernel descriptor, which the command processor reads when it starts a kernel.
 //!
-//! Layout: LLVM's `AMDGPUUsage`, "Kernel Descriptor" (`llvm/Support/AMDHSAKernelDescriptor.h`).
+//! The layout is that of LLVM's `AMDGPUUsage`, "Kernel Descriptor"
+//! (`llvm/Support/AMDHSAKernelDescriptor.h`).
 
 use zerocopy::{
     FromBytes, Immutable, KnownLayout, Unaligned,
@@ -28,15 +29,15 @@ struct Raw {
 
 const _: () = assert!(size_of::<Raw>() == Descriptor::SIZE);
 
-/// Registers that a wave is given, in the numbers that rocprofv3 prints: allocation granules and all, so
-/// usually more than the kernel's code names.
+/// Registers allocated to a wave, as rocprofv3 prints them. The numbers are multiples of allocation
+/// granules, so they are usually larger than those that the kernel's code uses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Registers {
     /// Vector registers per work-item.
     pub arch_vgpr: u32,
-    /// Accumulation vector registers per work-item; 0 where the GPU has none.
+    /// Accumulation vector registers per work-item; 0 if the GPU has none.
     pub accum_vgpr: u32,
-    /// Scalar registers per wave; 128 on GPUs that always give as many (gfx10 and later).
+    /// Scalar registers per wave; 128 on GPUs that always allocate this many (gfx10 and later).
     pub sgpr: u32,
 }
 
@@ -47,9 +48,9 @@ pub struct Descriptor {
     pub group_segment_size: u32,
     /// Fixed scratch per work-item, bytes.
     pub private_segment_size: u32,
-    /// Arguments, bytes; 0 also from compilers before LLVM 12, which did not say.
+    /// Size of the arguments, bytes; also 0 from compilers before LLVM 12, which did not store it.
     pub kernarg_segment_size: u32,
-    /// Where the code begins, bytes from the descriptor; may be negative.
+    /// Offset of the code from the descriptor, bytes; may be negative.
     pub code_entry_offset: i64,
     /// `COMPUTE_PGM_RSRC1`.
     pub rsrc1: u32,
@@ -69,10 +70,10 @@ const WAVE32: u16 = 1 << 10;
 const DYNAMIC_STACK: u16 = 1 << 11;
 
 impl Descriptor {
-    /// Bytes of a descriptor.
+    /// Size of a descriptor, bytes.
     pub const SIZE: usize = 64;
 
-    /// Decodes a descriptor from the beginning of `bytes`; `None` if they are too few.
+    /// Decodes a descriptor from the beginning of `bytes`; `None` if there are too few.
     #[must_use]
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         let (raw, _) = Raw::ref_from_prefix(bytes).ok()?;
@@ -89,7 +90,7 @@ impl Descriptor {
         })
     }
 
-    /// Work-items per wave: 32 or 64.
+    /// Number of work-items per wave: 32 or 64.
     #[must_use]
     pub fn wavefront_size(&self) -> u32 {
         if self.properties & WAVE32 == 0 {
@@ -99,7 +100,7 @@ impl Descriptor {
         }
     }
 
-    /// Whether the kernel may need more scratch than it says, e.g. for recursion.
+    /// Whether the kernel may need more scratch than its fixed size, e.g. for recursion.
     #[must_use]
     pub fn uses_dynamic_stack(&self) -> bool {
         self.properties & DYNAMIC_STACK != 0
@@ -120,19 +121,20 @@ impl Descriptor {
         }
     }
 
-    /// All vector registers per work-item; where accumulation registers share the file, with them.
+    /// Number of all vector registers per work-item, including accumulation registers if they share
+    /// the register file.
     pub(crate) fn vgprs(&self, target: &Target) -> u32 {
         ((self.rsrc1 & 0x3f) + 1) * self.vgpr_granule(target)
     }
 
-    /// Registers by the rules of rocprofiler-sdk (`code_object/code_object.cpp`), except that the larger
-    /// granule of gfx125x is known here. `None` for a processor that is not.
+    /// Registers according to rocprofiler-sdk's rules (`code_object/code_object.cpp`), with the
+    /// larger granule of gfx125x in addition. `None` for an unknown processor.
     #[must_use]
     pub fn registers(&self, target: &Target) -> Option<Registers> {
         let generation = target.generation()?;
         let all = self.vgprs(target);
         let (arch_vgpr, accum_vgpr) = if target.has_unified_registers() {
-            // ACCUM_OFFSET: where accumulation registers begin.
+            // ACCUM_OFFSET: the first accumulation register.
             let arch = ((self.rsrc3 & 0x3f) + 1) * 4;
             (arch, all.saturating_sub(arch))
         } else if target.processor() == Some("gfx908") {

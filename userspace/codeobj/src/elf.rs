@@ -1,6 +1,7 @@
-//! The ELF files that hold GPU code: symbols of kernel descriptors and the metadata note.
+//! ELF files with GPU code: symbols of kernel descriptors, and the metadata note.
 //!
-//! Layout: the ELF specification; AMD's numbers: LLVM's `AMDGPUUsage`, "ELF Code Object".
+//! The layout is that of the ELF specification; AMD's numbers are those of LLVM's `AMDGPUUsage`,
+//! "ELF Code Object".
 
 use zerocopy::{
     FromBytes, Immutable, KnownLayout, Unaligned,
@@ -9,36 +10,36 @@ use zerocopy::{
 
 use crate::isa::Version;
 
-/// Why bytes are not a code object that gputrace understands.
+/// Why bytes are not a code object that gputrace can read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ElfError {
-    /// Something else than ELF.
+    /// The bytes are not ELF.
     #[error("it is not an ELF file")]
     NotElf,
-    /// 32-bit, big-endian or for another machine.
+    /// The file is 32-bit, big-endian or for another machine.
     #[error("it is an ELF file, but not one with code for AMD GPUs")]
     NotAmdgpu,
-    /// Code for another runtime than HSA: graphics drivers.
+    /// The code is for a runtime other than HSA, such as graphics drivers.
     #[error("it holds AMD GPU code that is not for HSA (ELF OS ABI {0})")]
     NotHsa(u8),
-    /// A format that came after gputrace.
+    /// The format is newer than gputrace.
     #[error("it has ELF ABI version {0}, which this gputrace does not know")]
     UnknownVersion(u8),
-    /// It ends, or is said to end, inside something.
+    /// The file ends inside a part, or its headers say so.
     #[error("it ends inside its {0}")]
     Truncated(&'static str),
-    /// A part contradicts itself.
+    /// A part is inconsistent.
     #[error("its {0} make no sense")]
     Corrupt(&'static str),
 }
 
-/// How the bytes at hand are laid out.
+/// Layout of the available bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Layout {
-    /// As in the file.
+    /// The layout of the file.
     File,
-    /// As the loader lays them out: from the lowest loaded address on, without section headers.
+    /// The loader's layout: from the lowest loaded address on, without section headers.
     Loaded,
 }
 
@@ -57,16 +58,17 @@ const DT_STRTAB: u64 = 5;
 const DT_SYMTAB: u64 = 6;
 const DT_STRSZ: u64 = 10;
 const STT_OBJECT: u8 = 1;
-/// `STT_AMDGPU_HSA_KERNEL`: kernels of version 2.
+/// `STT_AMDGPU_HSA_KERNEL`: kernels in version 2.
 const STT_HSA_KERNEL: u8 = 10;
 /// `NT_AMDGPU_METADATA`.
 const NOTE_METADATA: u32 = 32;
 
-/// Program headers; linkers write about ten.
+/// Maximum number of program headers; linkers write about ten.
 const MAX_PROGRAM_HEADERS: u16 = 512;
-/// Entries of the dynamic segment.
+/// Maximum number of entries in the dynamic segment.
 const MAX_DYNAMIC: usize = 4096;
-/// Mangled names of deeply nested templates have some ten thousand characters.
+/// Maximum length of a name, bytes. Mangled names of deeply nested templates have some ten thousand
+/// characters.
 const MAX_NAME: usize = 1 << 16;
 
 #[derive(FromBytes, Immutable, KnownLayout, Unaligned)]
@@ -148,13 +150,13 @@ struct NoteHeader {
     kind: U32,
 }
 
-/// Symbols and the text that their names are in.
+/// Symbols, and the string table with their names.
 type SymbolTable<'a> = (&'a [RawSymbol], &'a [u8]);
 
 /// A symbol that stands for a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct KernelSymbol<'a> {
-    /// Name without `.kd`; any bytes.
+    /// Name without `.kd`; may contain any bytes.
     pub(crate) name: &'a [u8],
     /// Address of the descriptor in the file's own address space.
     pub(crate) address: u64,
@@ -167,7 +169,7 @@ pub(crate) struct Elf<'a> {
     header: &'a Header,
     segments: &'a [ProgramHeader],
     version: Version,
-    /// Loaded addresses: the lowest, and the number of bytes from there to the end of the highest.
+    /// The lowest loaded address, and the number of bytes from there to the end of the highest.
     extent: (u64, u64),
 }
 
@@ -215,20 +217,20 @@ impl<'a> Elf<'a> {
         self.header.flags.get()
     }
 
-    /// The lowest loaded address in the file's own address space, and the bytes from there to the end of
-    /// the highest.
+    /// The lowest loaded address in the file's own address space, and the number of bytes from
+    /// there to the end of the highest.
     pub(crate) fn extent(&self) -> (u64, u64) {
         self.extent
     }
 
-    /// Address and size of the loaded parts that are neither written nor executed.
+    /// Addresses and sizes of the loaded segments that are neither writable nor executable.
     pub(crate) fn constants(&self) -> impl Iterator<Item = (u64, u64)> {
         self.loads()
             .filter(|segment| segment.flags.get() == PF_R)
             .map(|segment| (segment.address.get(), segment.file_size.get()))
     }
 
-    /// Bytes at an address of the file's own address space.
+    /// Bytes at an address in the file's own address space.
     pub(crate) fn at(&self, address: u64, size: u64) -> Option<&'a [u8]> {
         let offset = match self.layout {
             Layout::Loaded => address.checked_sub(self.extent.0)?,
@@ -254,9 +256,10 @@ impl<'a> Elf<'a> {
             .find_map(metadata_note)
     }
 
-    /// The symbols of kernels, in order of address, each address once.
+    /// The symbols of kernels, in order of address, one per address.
     pub(crate) fn kernels(&self) -> Result<Vec<KernelSymbol<'a>>, ElfError> {
-        // Symbols may share names or parts of them, and so stand for more text than the file has bytes.
+        // Symbols may share names or parts of them, so their names can be longer in total than the
+        // file.
         let mut budget = self.bytes.len().saturating_mul(4);
         let mut kernels = Vec::new();
         for (symbols, names) in self.symbol_tables()? {
@@ -289,7 +292,7 @@ impl<'a> Elf<'a> {
                 kernels.push(KernelSymbol { name, address });
             }
         }
-        // The same symbol is in both tables.
+        // Both tables contain the same symbols.
         kernels.sort_by_key(|kernel| (kernel.address, kernel.name));
         kernels.dedup_by_key(|kernel| kernel.address);
         Ok(kernels)
@@ -299,7 +302,7 @@ impl<'a> Elf<'a> {
         loads(self.segments)
     }
 
-    /// The bytes of a segment, as far as the file holds them.
+    /// The bytes of a segment, as far as the file contains them.
     fn segment(&self, segment: &ProgramHeader) -> Option<&'a [u8]> {
         match self.layout {
             Layout::File => slice(self.bytes, segment.offset.get(), segment.file_size.get()),
@@ -307,8 +310,8 @@ impl<'a> Elf<'a> {
         }
     }
 
-    /// Symbol tables with their names: those that the section headers tell of, and if these were stripped or
-    /// not loaded, the one for dynamic linking.
+    /// Symbol tables with their names: those listed in the section headers or, if these were
+    /// stripped or not loaded, the one for dynamic linking.
     fn symbol_tables(&self) -> Result<Vec<SymbolTable<'a>>, ElfError> {
         let mut tables = match self.layout {
             Layout::File => self.section_symbols()?,
@@ -346,7 +349,7 @@ impl<'a> Elf<'a> {
             let names = slice(self.bytes, names.offset.get(), names.size.get())
                 .ok_or(ElfError::Truncated("symbol names"))?;
             tables.push((symbols, names));
-            // One of each is all that linkers write; more would only multiply work.
+            // Linkers write only one of each; more would only multiply the work.
             if tables.len() == 2 {
                 break;
             }
@@ -378,7 +381,7 @@ impl<'a> Elf<'a> {
         ) else {
             return Ok(None);
         };
-        // The hash table has a chain entry for each symbol; nothing else says how many there are.
+        // The hash table has one chain entry per symbol; nothing else stores the number of symbols.
         let count = hash
             .checked_add(4)
             .and_then(|chains| self.at(chains, 4))
@@ -418,7 +421,7 @@ fn extent(segments: &[ProgramHeader]) -> Result<(u64, u64), ElfError> {
     })
 }
 
-/// The first metadata document among notes. Notes are padded to four bytes.
+/// The first metadata document among the notes. Notes are padded to four bytes.
 fn metadata_note(mut notes: &[u8]) -> Option<&[u8]> {
     while let Ok((header, rest)) = NoteHeader::ref_from_prefix(notes) {
         let (name, rest) = padded(rest, header.name_size.get())?;
@@ -433,7 +436,7 @@ fn metadata_note(mut notes: &[u8]) -> Option<&[u8]> {
     None
 }
 
-/// `size` bytes and what follows their padding, which the last ones may lack.
+/// The first `size` bytes, and the bytes after their padding, which the last note may lack.
 fn padded(bytes: &[u8], size: u32) -> Option<(&[u8], &[u8])> {
     let size = size as usize;
     let rest = bytes
@@ -457,7 +460,7 @@ fn table<T: FromBytes + Immutable + KnownLayout + Unaligned>(
     <[T]>::ref_from_bytes(slice(bytes, offset, size)?).ok()
 }
 
-/// The text at an offset, up to the zero byte that ends it.
+/// The text at an offset, up to the terminating zero byte.
 fn c_string(names: &[u8], offset: u32) -> Option<&[u8]> {
     let text = names.get(offset as usize..)?;
     let text = text.get(..MAX_NAME).unwrap_or(text);

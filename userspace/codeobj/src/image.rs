@@ -1,61 +1,66 @@
 //! The loaded image of a code object.
 //!
-//! The loader lays a code object out as it will be in memory (`loader/executable.cpp` of ROCr). For a GPU with
-//! memory of its own it does so in host memory, copies that to the GPU, and keeps the host's copy for as
-//! long as the code object is loaded; `hsa_ven_amd_loader_query_host_address` of the runtime returns addresses
-//! in it. That copy is the only thing in the process that surely is what was loaded: the file or memory that
-//! the URI names can be gone, or hold something else by now.
+//! The loader lays a code object out as it will be in memory (`loader/executable.cpp` of ROCr). For
+//! a GPU with its own memory, it does so in host memory, copies that to the GPU, and keeps the
+//! host's copy for as long as the code object is loaded; the runtime's
+//! `hsa_ven_amd_loader_query_host_address` returns addresses in it. That copy is the only data in
+//! the process that is certain to be what was loaded: the file or memory that the URI names may be
+//! gone or have other contents by now.
 //!
-//! Nothing public says where the copy is. The loader's object has, right before the list entry that it
-//! contains, the vector of its segments; a segment has a pointer to its memory, and that is
+//! No public interface returns the copy's address. The loader's object has the vector of its
+//! segments directly before the list entry that it contains. A segment has a pointer to its memory,
+//! which is
 //!
 //! ```text
 //! { virtual table, region, address on the GPU, address of the host's copy, size, .. }
 //! ```
 //!
-//! This is the same in ROCm 5.2.3, 5.7.1 and 6.4.3. It is not relied on: words are looked through for these
-//! five, and accepted only if address and size are those of the ELF file that begins there.
+//! This is the same in ROCm 5.2.3, 5.7.1 and 6.4.3, but is not relied on: words are searched for
+//! these five, and accepted only if address and size match those of the ELF file that begins there.
 
 use zerocopy::{FromBytes, little_endian::U64};
 
 use crate::{
-    contents::ContentHash,
     elf::{Elf, Layout},
+    hash::ContentHash,
     memory::Memory,
     registry::Listed,
     source::MAX_CODE_OBJECT,
 };
 
-/// Bytes that are read to find headers: code objects have about ten program headers.
+/// Number of bytes read to find headers: code objects have about ten program headers.
 const HEADERS: usize = 4096;
-/// Words before a list entry that may be the vector of segments.
+/// Number of words before a list entry that are searched for the vector of segments.
 const BEFORE: u64 = 16;
-/// Words of a segment.
+/// Number of words of a segment that are read.
 const SEGMENT: usize = 12;
-/// Words of a segment's memory.
+/// Number of words of a segment's memory that are read.
 const STORAGE: usize = 8;
-/// Bytes by which an image is recognised at each update.
+/// Maximum number of bytes by which an image is recognised at each update.
 const MAX_BEGINNING: u64 = 1 << 14;
-/// Bytes of constant data that are compared. Names, notes and descriptors of most code objects are some KB.
+/// Maximum number of bytes of constant data that are compared. Names, notes and descriptors of most
+/// code objects take some KB.
 const MAX_CONSTANT: u64 = 256 << 20;
 
 /// An image that can be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Image {
-    /// Where its lowest address is, in host memory.
+    /// Host address of its lowest address.
     address: u64,
     /// Its lowest address in the code object's own address space.
     base: u64,
-    /// Bytes.
+    /// Size, bytes.
     size: u64,
-    /// The first of its constant parts: where it is in host memory, and the bytes of it that are recognised.
+    /// The first of its constant parts: its host address, and the number of its bytes that are used
+    /// for recognition.
     constant: (u64, u64),
 }
 
 impl Image {
     /// Finds the image of a code object.
     pub(crate) fn find(memory: &impl Memory, listed: &Listed) -> Option<Self> {
-        // On APUs, and where the host sees all of the GPU's memory, it can be read where it is.
+        // On APUs, and where the host can access all of the GPU's memory, the image can be read in
+        // place.
         if let Some(image) = Self::at(memory, listed.load_delta)
             && image.base == 0
         {
@@ -64,7 +69,7 @@ impl Image {
         Self::copy(memory, listed)
     }
 
-    /// An image that begins at an address, as its headers tell.
+    /// An image that begins at `address`, according to its headers.
     fn at(memory: &impl Memory, address: u64) -> Option<Self> {
         let mut headers = [0; HEADERS];
         let got = memory.read_some(address, &mut headers).ok()?;
@@ -83,10 +88,10 @@ impl Image {
         })
     }
 
-    /// The host's copy.
+    /// Finds the host's copy.
     fn copy(memory: &impl Memory, listed: &Listed) -> Option<Self> {
         let before = words::<{ BEFORE as usize }>(memory, listed.entry.checked_sub(8 * BEFORE)?);
-        // The vector is the last thing before the entry.
+        // The vector directly precedes the entry, so the search goes backwards.
         for first in before.into_iter().rev().filter(is_pointer) {
             let [segment] = words::<1>(memory, first);
             if !is_pointer(&segment) {
@@ -113,25 +118,25 @@ impl Image {
         None
     }
 
-    /// All of it.
+    /// Reads the whole image.
     pub(crate) fn read(&self, memory: &impl Memory) -> Option<Vec<u8>> {
         memory.bytes(self.address, self.size, MAX_CODE_OBJECT).ok()
     }
 
-    /// Bytes that reading all of it takes.
+    /// Size of the whole image, bytes.
     pub(crate) fn size(&self) -> u64 {
         self.size
     }
 
-    /// Hash of the beginning of its constant data, to notice that it was replaced: headers, notes and, in all
-    /// but large ones, symbols. `None` if nothing is there any more.
+    /// Hash of the beginning of its constant data: headers, notes and, in all but large images,
+    /// symbols. It shows whether the image was replaced. `None` if the image is gone.
     pub(crate) fn beginning(&self, memory: &impl Memory) -> Option<ContentHash> {
         let (address, size) = self.constant;
         let bytes = memory.bytes(address, size, MAX_BEGINNING).ok()?;
         Some(ContentHash::of(&bytes))
     }
 
-    /// Hash of its constant data, as [`constant_hash`] makes it of a file.
+    /// Hash of its constant data, computed as [`constant_hash`] does for a file.
     pub(crate) fn constant_hash(&self, memory: &impl Memory) -> Option<ContentHash> {
         let mut headers = [0; HEADERS];
         let got = memory.read_some(self.address, &mut headers).ok()?;
@@ -146,12 +151,13 @@ impl Image {
     }
 }
 
-/// Hash of what the loader does not change, and what names, sizes and registers are in: the segments that are
-/// neither written nor executed. `None` if there are none, or more than is reasonable.
+/// Hash of the segments that are neither writable nor executable. The loader does not change them,
+/// and they contain names, sizes and registers. `None` if there are none, or they are unreasonably
+/// large.
 pub(crate) fn constant_hash(elf: &Elf<'_>) -> Option<ContentHash> {
     let mut data = Vec::new();
     for (address, size) in elf.constants() {
-        // The size is as the file says: any number.
+        // The size comes from the file and can be any number.
         if size > MAX_CONSTANT.checked_sub(data.len() as u64)? {
             return None;
         }
@@ -160,7 +166,7 @@ pub(crate) fn constant_hash(elf: &Elf<'_>) -> Option<ContentHash> {
     (!data.is_empty()).then(|| ContentHash::of(&data))
 }
 
-/// Words of memory; 0 for those that cannot be read.
+/// Reads words of memory; 0 for those that cannot be read.
 fn words<const N: usize>(memory: &impl Memory, address: u64) -> [u64; N] {
     let mut bytes = vec![0; N * 8];
     let got = memory.read_some(address, &mut bytes).unwrap_or(0);
@@ -172,7 +178,7 @@ fn words<const N: usize>(memory: &impl Memory, address: u64) -> [u64; N] {
     words
 }
 
-/// Whether a word can be the address of something on x86-64.
+/// Whether a word can be a pointer on x86-64.
 fn is_pointer(word: &u64) -> bool {
     (0x1_0000..1 << 47).contains(word) && word.is_multiple_of(8)
 }
@@ -183,7 +189,7 @@ mod tests {
     use crate::testing::{Fake, code_object};
     use proptest::prelude::*;
 
-    /// Where things are in the made-up process.
+    /// Addresses in the simulated process.
     const ENTRY: u64 = 0x20_0000;
     const DELTA: u64 = 0x7f00_0000_0000;
     const COPY: u64 = 0x50_0000;
@@ -200,7 +206,8 @@ mod tests {
         words.iter().flat_map(|word| word.to_le_bytes()).collect()
     }
 
-    /// A process as ROCr makes it: vector of segments, segment, its memory, the host's copy.
+    /// A process in the state that ROCr creates: vector of segments, segment, its memory, the
+    /// host's copy.
     fn process() -> Fake {
         let (vector, segment, storage) = (0x30_0000, 0x31_0000, 0x32_0000);
         let before = [0, 1, vector, vector + 8, vector + 8];
@@ -218,7 +225,7 @@ mod tests {
 
     #[test]
     fn the_copy_is_found() {
-        // All words before the entry are read in one piece.
+        // All words before the entry are read at once.
         let mut memory = process();
         memory.parts[0] = (
             ENTRY - 128,
@@ -260,11 +267,12 @@ mod tests {
         }
     }
 
-    /// Found by fuzzing: a second segment of constant data as large as can be.
+    /// Found by fuzzing: a second segment of constant data with maximum size.
     #[test]
     fn a_segment_of_any_size_is_no_sum() {
         let mut file = code_object(false);
-        // Of `Elf64_Ehdr` and `Elf64_Phdr`: where headers are, their number, and in each flags and sizes.
+        // Offsets in `Elf64_Ehdr` and `Elf64_Phdr`: the headers' position and number, and each
+        // header's flags and sizes.
         let headers = u64::from_le_bytes(file[32..40].try_into().unwrap()) as usize;
         let count = u16::from_le_bytes(file[56..58].try_into().unwrap());
         let headers: Vec<usize> = (0..usize::from(count))
@@ -287,7 +295,7 @@ mod tests {
     }
 
     proptest! {
-        /// Every word leads on: the search stays small.
+        /// Every word is a pointer: the search must stay small.
         #[test]
         fn any_pointers(words in proptest::collection::vec(0..64_u64, 64)) {
             let words: Vec<u64> = words.iter().map(|word| ENTRY - 128 + 8 * word).collect();

@@ -1,8 +1,8 @@
-//! What a code object is built for.
+//! The target of a code object.
 
 use std::fmt;
 
-/// `EF_AMDGPU_MACH` to processor, from LLVM's `llvm/BinaryFormat/ELF.h`.
+/// Processors by `EF_AMDGPU_MACH`, from LLVM's `llvm/BinaryFormat/ELF.h`.
 const PROCESSORS: &[(u8, &str)] = &[
     (0x20, "gfx600"),
     (0x21, "gfx601"),
@@ -69,17 +69,17 @@ const PROCESSORS: &[(u8, &str)] = &[
     (0x63, "gfx13-generic"),
 ];
 
-/// What a code object says about an optional property of the GPU.
+/// Setting of an optional GPU feature that a code object requires.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Feature {
     /// The processor does not have it.
     #[default]
     Unsupported,
-    /// Runs with either setting.
+    /// The code object runs with either setting.
     Any,
-    /// Runs only where it is switched off.
+    /// The code object runs only with the feature switched off.
     Off,
-    /// Runs only where it is switched on.
+    /// The code object runs only with the feature switched on.
     On,
 }
 
@@ -111,7 +111,8 @@ impl Version {
     }
 }
 
-/// The GPU that a code object is built for. Shown as LLVM's target id, e.g. `gfx90a:sramecc+:xnack-`.
+/// The GPU that a code object is built for, shown as LLVM's target id, e.g.
+/// `gfx90a:sramecc+:xnack-`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Target {
     /// `EF_AMDGPU_MACH`.
@@ -124,7 +125,7 @@ pub struct Target {
 }
 
 impl Target {
-    /// From `e_flags`.
+    /// Decodes `e_flags`.
     pub(crate) fn from_flags(flags: u32, version: Version) -> Self {
         let [machine, ..] = flags.to_le_bytes();
         let processor = PROCESSORS
@@ -144,7 +145,8 @@ impl Target {
             }
         };
         let (xnack, sramecc) = match version {
-            // LLVM knows only one bit of version 2, and there not what the processor supports either.
+            // LLVM knows only one bit of version 2, which does not say what the processor supports
+            // either.
             Version::V2 => (Feature::Any, Feature::Any),
             Version::V3 => (one_bit(0x100), one_bit(0x200)),
             Version::V4 | Version::V5 | Version::V6 => (two_bits(8), two_bits(10)),
@@ -157,8 +159,8 @@ impl Target {
         }
     }
 
-    /// Processor as LLVM names it, e.g. `gfx1030` or `gfx9-4-generic`; `None` for one that is newer than
-    /// gputrace.
+    /// LLVM's name of the processor, e.g. `gfx1030` or `gfx9-4-generic`; `None` for one that is
+    /// newer than gputrace.
     #[must_use]
     pub fn processor(&self) -> Option<&'static str> {
         self.processor
@@ -170,13 +172,14 @@ impl Target {
         let number = self.processor?.strip_prefix("gfx")?;
         let major = match number.split_once('-') {
             Some((major, _)) => major,
-            // The last two places are minor version and stepping.
+            // The last two characters are minor version and stepping.
             None => number.get(..number.len().checked_sub(2)?)?,
         };
         major.parse().ok()
     }
 
-    /// Whether vector and accumulation registers share one register file (MI200 and later of the line).
+    /// Whether vector and accumulation registers share one register file (MI200 and later
+    /// data-centre GPUs).
     pub(crate) fn has_unified_registers(&self) -> bool {
         self.processor.is_some_and(|name| {
             name == "gfx90a"

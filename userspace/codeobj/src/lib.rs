@@ -1,23 +1,28 @@
-//! Which AMD GPU code another process has loaded, and which kernel a `kernel_object` handle is.
+//! Finds out which AMD GPU code another process has loaded, and which kernel a `kernel_object`
+//! handle stands for.
 //!
-//! A dispatch packet names its kernel by an address, `kernel_object`, and nothing else. What is at that
-//! address is the kernel's *descriptor*, which the runtime's loader put there with the rest of a *code
-//! object*: an ELF file with the kernels of a program for one kind of GPU. So to name a kernel it takes the
-//! list of loaded code objects, the difference between file and memory addresses of each, and its symbols.
+//! A dispatch packet names its kernel only by an address, `kernel_object`. At that address is the
+//! kernel's *descriptor*, which the runtime's loader put there with the rest of a *code object*: an
+//! ELF file with the kernels of a program for one kind of GPU. So naming a kernel takes the list of
+//! loaded code objects, the difference between file and memory addresses of each, and its symbols.
 //!
-//! All of this is found from outside, at any time in the life of the process, and nothing is changed in it:
+//! All of this is found from outside, at any time in the life of the process, without changing
+//! anything in it:
 //!
-//! 1. [`registry`] finds the runtime's list, which is kept for debuggers, and says where to put a probe that
-//!    tells of changes; [`chain`] follows it, at a cost that does not grow with the list.
-//! 2. [`uri`] takes apart where the loader says that a code object came from: a part of a file or of memory.
-//!    The bytes are read from there, through the eyes of the process (its root directory, its mappings),
-//!    and compared with what was loaded: where the two differ, or there is only the loaded image left, that counts.
-//! 3. [`container`] unpacks bundles of code objects for several kinds of GPU, compressed or not. Loaded code
-//!    objects are normally named directly; this is for files on disk.
-//! 4. [`Contents`] is what a code object has in it: its target ([`isa`]) and its kernels, each with what the
-//!    hardware reads ([`descriptor`]) and what the compiler wrote down ([`metadata`]), compared with each
-//!    other. The same bytes are parsed once ([`Cache`]).
-//! 5. [`CodeObjects`] puts it together for a process and answers the question.
+//! 1. [`registry`] finds the runtime's list, which is kept for debuggers, and the place for a probe
+//!    that reports changes. [`chain`] follows the list, at a cost that does not grow with its
+//!    length.
+//! 2. [`uri`] parses the origin of a code object according to the loader: a part of a file or of
+//!    memory. The bytes are read from there, as the process sees it (its root directory, its
+//!    mappings), and compared with the loaded image. If the two differ, or only the image is left,
+//!    the image counts.
+//! 3. [`container`] unpacks bundles of code objects for several kinds of GPU, compressed or not.
+//!    Loaded code objects are normally named directly; this is for files on disk.
+//! 4. [`Contents`] are the contents of a code object: its target ([`isa`]) and its kernels, each
+//!    with the descriptor that the hardware reads ([`descriptor`]) and the metadata that the
+//!    compiler wrote ([`metadata`]), compared with each other. Identical bytes are parsed only once
+//!    ([`Cache`]).
+//! 5. [`CodeObjects`] combines all of this for a process and answers the question.
 //!
 //! ```no_run
 //! use std::sync::Arc;
@@ -40,12 +45,12 @@
 //! # Ok(()) }
 //! ```
 //!
-//! Everything read here comes from processes of other users and is taken for hostile: lists that go in
-//! circles, sizes beyond all memory, URIs of devices, files that end early. All of it is bounded, checked and
-//! answered with typed errors; property tests and fuzz targets (`tests/fuzz`) feed it nonsense.
+//! Everything read here comes from other users' processes and is treated as hostile: circular
+//! lists, sizes beyond all memory, URIs of devices, truncated files. All of it is limited and
+//! checked, with typed errors; property tests and fuzz targets (`tests/fuzz`) feed it invalid data.
 //!
-//! What it cannot know: kernels that the runtime makes without its own loader (ROCr's internal copy
-//! kernels); a code object that was unloaded before it was read.
+//! Two kinds of kernels cannot be named: those that the runtime makes without its own loader
+//! (ROCr's internal copy kernels), and those of a code object that was unloaded before it was read.
 
 #![cfg_attr(
     test,
@@ -61,6 +66,7 @@ pub mod container;
 mod contents;
 pub mod descriptor;
 mod elf;
+mod hash;
 mod image;
 pub mod isa;
 pub mod memory;
@@ -73,7 +79,8 @@ mod testing;
 pub mod uri;
 
 pub use cache::Cache;
-pub use contents::{ContentHash, Contents, Disagreement, Field, Kernel};
+pub use contents::{Contents, Disagreement, Field, Kernel};
 pub use elf::{ElfError, Layout};
+pub use hash::ContentHash;
 pub use process::{Cause, CodeObject, CodeObjects, Problem, Storage, Update};
 pub use source::{MAX_CODE_OBJECT, SourceError};

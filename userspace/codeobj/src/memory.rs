@@ -1,10 +1,10 @@
-//! Memory of another process, read from outside.
+//! Reads the memory of another process from outside.
 //!
-//! Nothing is ever written, and the process is neither stopped nor traced. The reading is that of
-//! `gputrace-reader`, which waits for no process: [`MemoryError::NoAnswer`]. It needs the right to trace the
-//! process (`ptrace(2)`, "Ptrace access mode checking").
+//! Nothing is ever written, and the process is neither stopped nor traced. `gputrace-reader` does
+//! the reading and waits for no process: [`MemoryError::NoAnswer`]. Reading requires permission to
+//! trace the process (`ptrace(2)`, "Ptrace access mode checking").
 //!
-//! `/proc/PID/mem` also reads what the process itself may not: address space that is only reserved
+//! `/proc/PID/mem` also reads memory that the process itself may not read: reserved address space
 //! (`PROT_NONE`) reads as zeros. Zeros therefore prove nothing.
 
 use std::{
@@ -24,65 +24,67 @@ use rustix::{
 #[non_exhaustive]
 pub enum MemoryError {
     /// The process is gone.
-    #[error("process {pid} has ended, or there never was one of this number")]
+    #[error("process {pid} has ended or never existed")]
     NoSuchProcess {
-        /// The process.
+        /// Process id.
         pid: u32,
     },
-    /// The kernel refuses.
+    /// The kernel refuses access.
     #[error(
         "may not read the memory of process {pid}; run gputrace with sudo, or give it CAP_SYS_PTRACE"
     )]
     PermissionDenied {
-        /// The process.
+        /// Process id.
         pid: u32,
     },
-    /// The process keeps those waiting who read it, e.g. by `userfaultfd` or a file system that does not answer.
+    /// Reading the process takes too long, e.g. because of `userfaultfd` or a file system that does
+    /// not answer.
     #[error("process {pid} does not answer when its memory is read")]
     NoAnswer {
-        /// The process.
+        /// Process id.
         pid: u32,
     },
-    /// Nothing readable is at an address.
+    /// There is no readable memory at an address.
     #[error("no readable memory at {address:#x}")]
     Unmapped {
         /// The first address that could not be read.
         address: u64,
     },
-    /// More was asked for than the caller allows.
-    #[error("{size} bytes at {address:#x} are more than the {limit} that make sense there")]
+    /// The requested size exceeds the caller's limit.
+    #[error("{size} bytes at {address:#x} are more than the limit of {limit}")]
     TooLong {
-        /// Where it begins.
+        /// Start address.
         address: u64,
-        /// Its claimed size, bytes.
+        /// Requested size, bytes.
         size: u64,
-        /// The most that is read, bytes.
+        /// Maximum size, bytes.
         limit: u64,
     },
-    /// A C string has no end.
+    /// A C string is not terminated.
     #[error("the text at {address:#x} does not end within {limit} bytes")]
     Unterminated {
-        /// Where it begins.
+        /// Start address.
         address: u64,
-        /// The most that was looked at, bytes.
+        /// Maximum length, bytes.
         limit: usize,
     },
-    /// Anything else the kernel says.
+    /// Any other error of the kernel.
     #[error("cannot read memory at {address:#x}: {source}")]
     Io {
-        /// Where.
+        /// Address.
         address: u64,
-        /// What the kernel said.
+        /// Error returned by the kernel.
         source: io::Error,
     },
 }
 
-/// Readable memory, by address. Implemented for processes; tests make up their own.
+/// Readable memory, by address. Implemented for processes; tests simulate it.
 pub trait Memory {
-    /// Fills the beginning of `buffer` with what is at `address`, up to the first byte that cannot be
-    /// read, and returns how many bytes that was. 0 if nothing is there.
+    /// Fills the beginning of `buffer` with the memory at `address`, up to the first byte that
+    /// cannot be read, and returns the number of bytes read; 0 if the first byte is not readable.
     ///
     /// # Errors
+    ///
     /// [`MemoryError`], never [`MemoryError::Unmapped`].
     fn read_some(&self, address: u64, buffer: &mut [u8]) -> Result<usize, MemoryError>;
 
@@ -100,10 +102,10 @@ pub trait Memory {
         })
     }
 
-    /// Reads `size` bytes. Memory is taken as the bytes arrive, so a claim of many bytes where there are few
-    /// costs nothing.
+    /// Reads `size` bytes. Memory is allocated as the bytes arrive, so a wrong size costs nothing.
     ///
     /// # Errors
+    ///
     /// As [`Memory::read`], and [`MemoryError::TooLong`] for more than `limit` bytes.
     fn bytes(&self, address: u64, size: u64, limit: u64) -> Result<Vec<u8>, MemoryError> {
         const PIECE: usize = 1 << 20;
@@ -120,7 +122,7 @@ pub trait Memory {
         while bytes.len() < size {
             let done = bytes.len();
             bytes.resize(size.min(done + PIECE), 0);
-            // The slice is what was just added.
+            // The slice is the part that was just added.
             self.read(
                 address + done as u64,
                 bytes.get_mut(done..).unwrap_or_default(),
@@ -139,12 +141,13 @@ pub trait Memory {
         Ok(bytes)
     }
 
-    /// Reads a string that ends with a zero byte, which is not part of the result.
+    /// Reads a string up to its terminating zero byte, which is not part of the result.
     ///
     /// # Errors
+    ///
     /// As [`Memory::read`], and [`MemoryError::Unterminated`] after `limit` bytes.
     fn c_string(&self, address: u64, limit: usize) -> Result<Vec<u8>, MemoryError> {
-        /// Strings are short; most end within the first piece.
+        /// Number of bytes read at a time. Strings are short; most end within the first piece.
         const PIECE: usize = 256;
         let mut text = Vec::new();
         while text.len() < limit {
@@ -169,9 +172,9 @@ pub trait Memory {
 
 /// The memory of a running process.
 ///
-/// Bound to the process, not to its number: when it ends and another one gets the number, reads fail with
-/// [`MemoryError::NoSuchProcess`]. When the process executes another program, what is read is that program's
-/// memory.
+/// It is bound to the process, not to its id: when the process ends and another one gets the id,
+/// reads fail with [`MemoryError::NoSuchProcess`]. When the process executes another program, the
+/// memory of that program is read.
 #[derive(Debug)]
 pub struct ProcessMemory {
     pid: u32,
@@ -189,18 +192,18 @@ impl ProcessMemory {
         let id = Pid::from_raw(raw).ok_or(MemoryError::NoSuchProcess { pid })?;
         let process =
             rustix::process::pidfd_open(id, PidfdFlags::empty()).map_err(|errno| match errno {
-                // The number of a thread that leads no process.
+                // The id belongs to a thread that is not a thread group leader.
                 Errno::INVAL => MemoryError::NoSuchProcess { pid },
                 errno => refused(errno),
             })?;
         gputrace_reader::may_read(pid).map_err(|error| io_failure(pid, 0, error))?;
         let memory = Self { pid, process };
-        // The number may have passed on between the two calls, but not while the first process lives.
+        // The id may have been reused between the two calls, but not while the first process lives.
         memory.check(0)?;
         Ok(memory)
     }
 
-    /// The process.
+    /// Process id.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.pid
@@ -209,7 +212,8 @@ impl ProcessMemory {
     /// Whether the process has not ended.
     ///
     /// # Errors
-    /// [`MemoryError::Io`] if the kernel does not say.
+    ///
+    /// [`MemoryError::Io`] if that cannot be determined.
     pub fn is_alive(&self) -> Result<bool, MemoryError> {
         let mut watched = [PollFd::from_borrowed_fd(
             self.process.as_fd(),
@@ -226,7 +230,7 @@ impl ProcessMemory {
         }
     }
 
-    /// Fails unless the process lives, so that what was read by its number was its own.
+    /// Fails unless the process lives. So what was read by its id came from this process.
     fn check(&self, address: u64) -> Result<(), MemoryError> {
         match self.is_alive() {
             Ok(true) => Ok(()),
@@ -237,12 +241,15 @@ impl ProcessMemory {
     }
 }
 
-/// Looks at pairs of words in processes again and again, as [`gputrace_reader::run`] does: pairs whose words are `between`
-/// bytes apart, after these pauses, ns, and each time for a `spell`, ns. Places of one process stand side by side. Processes
-/// that have ended, and those that were left alone because they did not answer, give `None`.
+/// Repeatedly reads pairs of words in processes, like [`gputrace_reader::run`]. The words of a pair
+/// are `between` bytes apart. A reading follows each of the pauses, ns, and lasts for `spell` ns.
+/// Places in one process must be adjacent. The result is `None` for processes that have ended, and
+/// for those that are skipped because they did not answer.
 ///
 /// # Errors
-/// [`MemoryError::NoAnswer`]: one of them does not answer, of several it is not known which one; or [`MemoryError::Io`].
+///
+/// [`MemoryError::NoAnswer`] if a process does not answer; with several processes, it is unknown
+/// which one. Otherwise [`MemoryError::Io`].
 pub fn look_at(
     places: &[(&ProcessMemory, u64)],
     between: u32,
@@ -260,7 +267,7 @@ pub fn look_at(
     };
     let pid = places.first().map_or(0, |(process, _)| process.pid);
     let mut looks = gputrace_reader::run(&run).map_err(|error| io_failure(pid, 0, error))?;
-    // Another process may have the number by now.
+    // Another process may have the id by now.
     let mut at = 0;
     for places in places.chunk_by(|(one, _), (other, _)| one.pid == other.pid) {
         let is_alive = places
@@ -322,7 +329,7 @@ mod tests {
         ProcessMemory::open(std::process::id()).unwrap()
     }
 
-    /// A page with nothing behind it.
+    /// A readable page followed by an unmapped one.
     struct Edge(*mut c_void);
 
     const PAGE: usize = 4096;
@@ -342,11 +349,11 @@ mod tests {
             Self(pages)
         }
 
-        /// Writes at the very end of the readable page and returns the address.
+        /// Writes to the very end of the readable page, and returns the address.
         fn end_with(&self, bytes: &[u8]) -> u64 {
             // SAFETY: within the first page.
             let at = unsafe { self.0.cast::<u8>().add(PAGE - bytes.len()) };
-            // SAFETY: as many bytes are left of the writable page.
+            // SAFETY: the writable page has room for these bytes.
             unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), at, bytes.len()) };
             at as u64
         }

@@ -1,23 +1,25 @@
-//! The metadata note: what the compiler says about the kernels, in MessagePack.
+//! The metadata note: the compiler's description of the kernels, in MessagePack.
 //!
-//! Keys: LLVM's `AMDGPUUsage`, "Code Object V3 Metadata" to "V6 Metadata".
+//! The keys are those of LLVM's `AMDGPUUsage`, "Code Object V3 Metadata" to "V6 Metadata".
 
 use rmpv::ValueRef;
 
-/// Nesting of real metadata: the document, `amdhsa.kernels`, a kernel, `.args`, an argument.
+/// Maximum nesting. Real metadata has five levels: the document, `amdhsa.kernels`, a kernel,
+/// `.args`, an argument.
 const MAX_NESTING: usize = 32;
-/// Bytes of one kernel, or of another value of the document. A decoded value takes up to fifty times as much
-/// memory as its bytes; so the document is decoded piece by piece.
+/// Maximum size of one kernel's metadata, or of another value of the document, bytes. A decoded
+/// value takes up to fifty times as much memory as its bytes, so the document is decoded piece by
+/// piece.
 const MAX_VALUE: usize = 4 << 20;
 
 /// Why metadata cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum MetadataError {
-    /// No MessagePack, or cut off, or nested beyond reason.
+    /// The bytes are not MessagePack, are cut off, or are nested too deeply.
     #[error("its metadata is not readable as MessagePack: {0}")]
     Encoding(String),
-    /// Not a map with `amdhsa.version`.
+    /// The document is not a map with `amdhsa.version`.
     #[error("its metadata is not that of AMD GPU code")]
     NotAmdhsa,
 }
@@ -31,13 +33,13 @@ pub struct Argument {
     pub type_name: Option<String>,
     /// `.value_kind`: `by_value`, `global_buffer`, `hidden_global_offset_x` and so on.
     pub value_kind: String,
-    /// Where in the kernarg segment, bytes.
+    /// Offset in the kernarg segment, bytes.
     pub offset: u32,
-    /// Bytes.
+    /// Size, bytes.
     pub size: u32,
 }
 
-/// What metadata says about a kernel. `None` and 0 where it says nothing.
+/// Metadata of a kernel. Missing values are `None` or 0.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct KernelMetadata {
     /// `.name`: the kernel's name, mangled for C++.
@@ -54,12 +56,12 @@ pub struct KernelMetadata {
     pub private_segment_size: u32,
     /// `.wavefront_size`.
     pub wavefront_size: u32,
-    /// `.sgpr_count`: scalar registers that the code uses.
+    /// `.sgpr_count`: number of scalar registers that the code uses.
     pub sgpr_count: u32,
-    /// `.vgpr_count`: vector registers that the code uses; on gfx90a and later of its line with
-    /// accumulation registers.
+    /// `.vgpr_count`: number of vector registers that the code uses; on gfx90a and later
+    /// data-centre GPUs it includes accumulation registers.
     pub vgpr_count: u32,
-    /// `.agpr_count`: accumulation registers that the code uses.
+    /// `.agpr_count`: number of accumulation registers that the code uses.
     pub agpr_count: Option<u32>,
     /// `.sgpr_spill_count`.
     pub sgpr_spill_count: u32,
@@ -85,10 +87,11 @@ pub struct Metadata {
 }
 
 impl Metadata {
-    /// Reads the descriptor of a note `AMDGPU`, type 32. Unknown keys are passed over, values of the wrong
-    /// type are taken as missing.
+    /// Parses the descriptor of a note `AMDGPU`, type 32. Unknown keys are skipped, and values of
+    /// the wrong type count as missing.
     ///
     /// # Errors
+    ///
     /// [`MetadataError`].
     pub fn parse(bytes: &[u8]) -> Result<Self, MetadataError> {
         let mut rest = bytes;
@@ -129,7 +132,7 @@ impl Metadata {
     }
 }
 
-/// What a document begins with, if it holds others.
+/// Type of a value that contains others.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Container {
     Map,
@@ -137,7 +140,7 @@ enum Container {
 }
 
 impl Container {
-    /// Takes the beginning of a map or array and the number of its pairs or elements.
+    /// Reads the head of a map or array: its type, and the number of its pairs or elements.
     fn read(rest: &mut &[u8]) -> Option<(Self, u32)> {
         let (&marker, tail) = rest.split_first()?;
         let (container, width) = match marker {
@@ -161,7 +164,7 @@ impl Container {
     }
 }
 
-/// Takes a whole value.
+/// Reads a complete value.
 fn value<'a>(rest: &mut &'a [u8]) -> Result<ValueRef<'a>, MetadataError> {
     let bytes = *rest;
     let mut near = bytes.get(..bytes.len().min(MAX_VALUE)).unwrap_or(bytes);
@@ -193,7 +196,7 @@ fn kernel(value: &ValueRef<'_>) -> Option<KernelMetadata> {
             ".vgpr_spill_count" => kernel.vgpr_spill_count = number(value),
             ".max_flat_workgroup_size" => kernel.max_flat_workgroup_size = number(value),
             ".uses_dynamic_stack" => {
-                kernel.uses_dynamic_stack = matches!(value, ValueRef::Boolean(true))
+                kernel.uses_dynamic_stack = matches!(value, ValueRef::Boolean(true));
             }
             ".args" => {
                 if let ValueRef::Array(arguments) = value {
@@ -203,7 +206,7 @@ fn kernel(value: &ValueRef<'_>) -> Option<KernelMetadata> {
             _ => {}
         }
     }
-    // Without a name it is of no use, and costs more memory than the file had bytes for it.
+    // A kernel without a name is useless, and would cost more memory than it has bytes in the file.
     (!kernel.symbol.is_empty()).then_some(kernel)
 }
 
@@ -337,7 +340,7 @@ mod tests {
             Err(MetadataError::NotAmdhsa)
         );
         assert_eq!(Metadata::parse(&[]), Err(MetadataError::NotAmdhsa));
-        // Maps that claim to have billions of elements, and maps in maps without end.
+        // Maps that claim billions of elements, and endlessly nested maps.
         for bytes in [&[0xdf, 0xff, 0xff, 0xff, 0xff][..], &[0x81; 100_000]] {
             assert!(matches!(
                 Metadata::parse(bytes),

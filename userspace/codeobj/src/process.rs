@@ -11,8 +11,9 @@ use crate::{
     cache::Cache,
     chain::Chain,
     container::{self, ContainerError},
-    contents::{ContentHash, Contents, Kernel},
+    contents::{Contents, Kernel},
     elf::{ElfError, Layout},
+    hash::ContentHash,
     image::Image,
     memory::{Memory, MemoryError, ProcessMemory},
     registry::{Damage, Listed, Registry, RegistryError},
@@ -20,36 +21,36 @@ use crate::{
     uri::{Uri, UriError},
 };
 
-/// Bytes that one update reads at most, of all code objects together. A process can name its memory as often
-/// as it likes.
+/// Maximum number of bytes that one update reads, of all code objects together. A process can refer
+/// to the same memory any number of times.
 const MAX_BYTES: u64 = 8 << 30;
 
-/// Where the bytes of a code object were when it was loaded, in rocprofiler's words.
+/// Storage of a code object's bytes when it was loaded, in rocprofiler's terms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Storage {
     /// In a file.
     File,
-    /// In memory only: compiled at run time, decompressed or received.
+    /// Only in memory: compiled at run time, decompressed or received.
     Memory,
 }
 
 /// A code object that a process has loaded.
 #[derive(Clone, Debug)]
 pub struct CodeObject {
-    /// Where it came from; bytes that are no UTF-8 are replaced.
+    /// Its origin; bytes that are not UTF-8 are replaced.
     pub uri: String,
     /// File or memory.
     pub storage: Storage,
-    /// Difference between addresses in memory and those in the code object, modulo 2⁶⁴ (`l_addr`).
+    /// Difference between addresses in memory and in the code object, modulo 2⁶⁴ (`l_addr`).
     pub load_delta: u64,
     /// Lowest address that it occupies.
     pub load_base: u64,
-    /// Bytes that it occupies from there.
+    /// Number of bytes that it occupies from there.
     pub load_size: u64,
-    /// What is in it.
+    /// Its contents.
     pub contents: Arc<Contents>,
     listed: Listed,
-    /// Its loaded image with a hash of its beginning, to notice another one in its place.
+    /// Its loaded image, with a hash of the beginning that shows whether the image was replaced.
     image: Option<(Image, ContentHash)>,
 }
 
@@ -63,7 +64,7 @@ impl CodeObject {
             .map(move |kernel| (handle(kernel), kernel))
     }
 
-    /// The kernel that a handle stands for.
+    /// The kernel with this handle.
     #[must_use]
     pub fn kernel(&self, kernel_object: u64) -> Option<&Kernel> {
         self.contents
@@ -71,31 +72,31 @@ impl CodeObject {
     }
 }
 
-/// What has changed since the last update.
+/// Changes since the last update.
 #[derive(Debug, Default)]
 pub struct Update {
     /// Newly loaded code objects, in the order of loading.
     pub added: Vec<Arc<CodeObject>>,
-    /// Code objects that are gone.
+    /// Code objects that are no longer loaded.
     pub removed: Vec<Arc<CodeObject>>,
-    /// What could not be read; each failure is told once.
+    /// Code objects and lists that could not be read; each failure is reported once.
     pub problems: Vec<Problem>,
-    /// Whether all lists held still. If not, another update is due soon.
+    /// Whether all lists were stable. If not, another update is due soon.
     pub settled: bool,
 }
 
-/// Something that the process has loaded and that cannot be shown.
+/// A code object or list that could not be read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Problem {
     /// A code object cannot be read.
     #[error("the code object {uri} cannot be read, so its kernels have no names: {cause}")]
     CodeObject {
-        /// Its URI.
+        /// URI of the code object.
         uri: String,
-        /// Difference between addresses in memory and those in the code object.
+        /// Difference between addresses in memory and in the code object.
         load_delta: u64,
-        /// Why.
+        /// The reason.
         cause: Cause,
     },
     /// A list cannot be followed to its end.
@@ -107,42 +108,44 @@ pub enum Problem {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Cause {
-    /// Its URI is none.
+    /// The URI is invalid.
     #[error("its URI is not understood: {0}")]
     Uri(#[from] UriError),
-    /// Its bytes cannot be had.
+    /// The bytes cannot be read.
     #[error(transparent)]
     Source(#[from] SourceError),
-    /// They are no code object.
+    /// The bytes are not a code object.
     #[error(transparent)]
     Elf(#[from] ElfError),
-    /// They are a damaged bundle.
+    /// The bytes are a damaged bundle.
     #[error(transparent)]
     Container(#[from] ContainerError),
-    /// They are a bundle, and nothing says which of its code objects was loaded.
+    /// The bytes are a bundle, and it is unknown which of its code objects was loaded.
     #[error(
-        "it is one of {candidates} in a bundle, and its loaded image was not found to tell which"
+        "it is one of {candidates} in a bundle, and gputrace did not find its loaded image, which \
+         would show which one"
     )]
     Ambiguous {
-        /// Code objects in the bundle.
+        /// Number of code objects in the bundle.
         candidates: usize,
     },
-    /// Something else is where it was loaded from, and the loaded image cannot be read.
+    /// The file or memory it was loaded from has other contents now, and the loaded image cannot be
+    /// read.
     #[error("what is there now is not what was loaded, and the loaded image cannot be read")]
     Changed,
-    /// This update has read enough.
+    /// This update has reached its limit of bytes.
     #[error("the code objects of the process are larger than {MAX_BYTES} bytes together")]
     Budget,
 }
 
-/// How often a code object is tried that cannot be read.
+/// Maximum number of attempts for a code object that cannot be read.
 const TRIES: u32 = 4;
 
 /// The code objects that a process has loaded now.
 ///
-/// Built when gputrace comes to the process and updated when the runtime tells of a change
-/// ([`Registry::notification`]). An update costs what has changed and a few checks: it does not go through
-/// all that is loaded ([`crate::chain`]).
+/// Created when gputrace begins to trace the process, and updated when the runtime reports a change
+/// ([`Registry::notification`]). The cost of an update is proportional to the changes, plus a few
+/// checks: it does not go through all that is loaded ([`crate::chain`]).
 #[derive(Debug)]
 pub struct CodeObjects {
     memory: ProcessMemory,
@@ -150,26 +153,28 @@ pub struct CodeObjects {
     known: Known,
 }
 
-/// What is known of a process, whatever its memory is read by.
+/// The known code objects of a process, independent of how its memory is read.
 #[derive(Debug)]
 struct Known {
     /// The lists.
     chains: Vec<Chain>,
     cache: Arc<Cache>,
     loaded: HashMap<Listed, Arc<CodeObject>>,
-    /// By load base.
+    /// Code objects by load base.
     places: BTreeMap<u64, Arc<CodeObject>>,
-    /// What could not be read and may be another time, with how often it was tried.
+    /// Code objects that could not be read but may be readable later, with the number of attempts.
     pending: Vec<(Listed, u32)>,
 }
 
 impl CodeObjects {
-    /// Finds the lists of a process. Nothing of them is read before the first [`CodeObjects::update`].
+    /// Finds the lists of a process. They are first read by [`CodeObjects::update`].
     ///
     /// # Errors
-    /// [`RegistryError`]; [`RegistryError::NoRuntime`] also if the process has not loaded the runtime yet.
+    ///
+    /// [`RegistryError`]; [`RegistryError::NoRuntime`] also if the process has not loaded the
+    /// runtime yet.
     pub fn open(pid: u32, cache: Arc<Cache>) -> Result<Self, RegistryError> {
-        // First, so that everything else is of the same process.
+        // Opened first, so that everything else belongs to the same process.
         let memory = ProcessMemory::open(pid)?;
         let registries = Registry::find(pid)?;
         if !memory.is_alive()? {
@@ -183,10 +188,11 @@ impl CodeObjects {
         })
     }
 
-    /// As [`CodeObjects::open`], for lists whose heads are known to be at these addresses, in no library of the
-    /// runtime: those of tests and benchmarks.
+    /// Like [`CodeObjects::open`], for lists with heads at these addresses, outside of any runtime
+    /// library: those of tests and benchmarks.
     ///
     /// # Errors
+    ///
     /// [`MemoryError`].
     pub fn with_lists(
         pid: u32,
@@ -206,29 +212,31 @@ impl CodeObjects {
         &self.memory
     }
 
-    /// The lists, for probes on their changes.
+    /// The lists, needed for probes on their changes.
     #[must_use]
     pub fn registries(&self) -> &[Registry] {
         &self.registries
     }
 
-    /// Code objects that are loaded, as of the last update, in order of address.
+    /// The loaded code objects as of the last update, in order of address.
     pub fn loaded(&self) -> impl Iterator<Item = &Arc<CodeObject>> {
         self.known.places.values()
     }
 
-    /// The kernel that a handle in a dispatch packet stands for, as of the last update.
+    /// The kernel with this handle from a dispatch packet, as of the last update.
     #[must_use]
     pub fn kernel(&self, kernel_object: u64) -> Option<(&Arc<CodeObject>, &Kernel)> {
         let (_, object) = self.known.places.range(..=kernel_object).next_back()?;
         Some((object, object.kernel(kernel_object)?))
     }
 
-    /// Reads what is new in the lists. What has gone from them is noticed when something takes its place, and
-    /// otherwise within some updates: each checks a part of what is known.
+    /// Reads what is new in the lists. A removed entry is noticed when another takes its place, and
+    /// otherwise within several updates: each one checks a part of the known entries.
     ///
     /// # Errors
-    /// [`MemoryError`] if the process is gone or may not be read any more. What is known stays.
+    ///
+    /// [`MemoryError`] if the process is gone or may no longer be read. The known code objects
+    /// stay.
     pub fn update(&mut self) -> Result<Update, MemoryError> {
         self.known.update(&self.memory, self.memory.pid())
     }
@@ -281,7 +289,7 @@ impl Known {
             match reading.code_object(&object) {
                 Ok(found) => update.added.push(Arc::new(found)),
                 Err(cause) => {
-                    // What is in motion may be all right the next time.
+                    // A list that is changing may be readable the next time.
                     let again = !update.settled || matches!(cause, Cause::Budget);
                     if tries == 0 {
                         update.problems.push(Problem::CodeObject {
@@ -316,8 +324,8 @@ impl Known {
     }
 }
 
-/// Whether another code object is loaded in place of a known one. Its list entry, load address and URI can
-/// be the same by chance, after a program unloaded one and compiled the next.
+/// Whether another code object is loaded in place of a known one. List entry, load address and URI
+/// can be the same by chance, after a program has unloaded one code object and compiled the next.
 fn is_another(memory: &impl Memory, known: &CodeObject) -> bool {
     let Some((image, expected)) = &known.image else {
         return false;
@@ -325,19 +333,19 @@ fn is_another(memory: &impl Memory, known: &CodeObject) -> bool {
     if image.beginning(memory).as_ref() == Some(expected) {
         return false;
     }
-    // Not there any more: it may have moved, with all else the same.
+    // The image is gone: it may have moved while everything else stayed the same.
     let found = Image::find(memory, &known.listed);
     found.and_then(|image| image.beginning(memory)) != Some(*expected)
 }
 
-/// One update's way to the bytes.
+/// Reads the bytes of code objects during one update.
 struct Reading<'a, M> {
     memory: &'a M,
     pid: u32,
     cache: &'a Cache,
-    /// Mappings of the process, read when first needed.
+    /// Mappings of the process, read on demand.
     mappings: Option<Vec<Mapping>>,
-    /// Bytes that may still be read.
+    /// Number of bytes that may still be read.
     left: u64,
 }
 
@@ -354,7 +362,7 @@ impl<M: Memory> Reading<'_, M> {
         let contents = match (self.contents(&uri, &is_it), image) {
             (Ok(Some(contents)), _) => contents,
             (Ok(None), None) => return Err(Cause::Changed),
-            // The first reason is the one to tell.
+            // The first reason is the one to report.
             (Err(cause), None) => return Err(cause),
             (found, Some(image)) => {
                 let contents = self.image(image);
@@ -373,7 +381,7 @@ impl<M: Memory> Reading<'_, M> {
         })
     }
 
-    /// Reads a code object from where its URI says; `None` if what is there is not what was loaded.
+    /// Reads a code object from its URI; `None` if the data there is not what was loaded.
     fn contents(
         &mut self,
         uri: &Uri,
@@ -387,7 +395,7 @@ impl<M: Memory> Reading<'_, M> {
             }
             Uri::File { path, range } => {
                 let pid = self.pid;
-                // A list that cannot be read is as good as none: the path is then looked up.
+                // If the mappings cannot be read, the path is looked up without them.
                 let mappings = self
                     .mappings
                     .get_or_insert_with(|| maps::of_process(pid).unwrap_or_default());
@@ -399,7 +407,7 @@ impl<M: Memory> Reading<'_, M> {
                 self.charge(part.range.size)?;
                 let bytes = part.read()?;
                 let contents = self.parse(&bytes, is_it)?;
-                // What was taken from a bundle depends on the process.
+                // A code object selected from a bundle depends on the process, so it is not shared.
                 if let Some(contents) = &contents
                     && contents.size == bytes.len() as u64
                     && part.state()? == before
@@ -411,7 +419,7 @@ impl<M: Memory> Reading<'_, M> {
         }
     }
 
-    /// Makes a code object of bytes, which may be a bundle of several.
+    /// Parses bytes, which may be a bundle of several code objects.
     fn parse(
         &self,
         bytes: &[u8],
@@ -452,22 +460,22 @@ mod tests {
     use super::*;
     use crate::testing::{List, code_object};
 
-    /// Where the code objects of the made-up process are loaded.
+    /// Load address of the first code object in the simulated process.
     const LOADED: u64 = 0x10_0000_0000;
 
-    /// The `number`th of many code objects, all different.
+    /// Code object `number` of many, all different.
     fn object(number: usize) -> Vec<u8> {
         let mut bytes = code_object(false);
         bytes[0x5f0..0x5f8].copy_from_slice(&(number as u64).to_le_bytes());
         bytes
     }
 
-    /// Where it is loaded.
+    /// Load address of code object `number`.
     fn place(number: usize) -> u64 {
         LOADED + number as u64 * 0x800
     }
 
-    /// Puts bytes where the `number`th code object is loaded.
+    /// Writes bytes where code object `number` is loaded.
     fn put(list: &mut List, number: usize, bytes: &[u8]) {
         let memory = &mut list.memory.parts[1].1;
         let begin = number * 0x800;
@@ -488,7 +496,7 @@ mod tests {
         (list, Known::new([List::HEAD].into_iter(), Arc::default()))
     }
 
-    /// A program that compiles thousands of kernels pays for each alike, however many there are.
+    /// A program that compiles thousands of kernels pays the same for each, however many there are.
     #[test]
     fn what_an_update_reads_does_not_grow() {
         let (mut list, mut known) = process();
@@ -508,8 +516,8 @@ mod tests {
         assert!(most(&costs[4_900..]) <= most(&costs[..100]));
     }
 
-    /// The next one takes the place of one that is gone, in the list, in memory, and by name: only its bytes
-    /// tell.
+    /// The next code object replaces a removed one in the list, in memory, and by name: only its
+    /// bytes differ.
     #[test]
     fn another_in_the_same_place_is_noticed() {
         let (mut list, mut known) = process();
@@ -526,7 +534,8 @@ mod tests {
                 "{number}"
             );
         }
-        // In the middle it takes some updates, which find it while they check all in turns.
+        // A replacement in the middle is found within several updates, as they check all entries in
+        // turn.
         put(&mut list, 50, &object(1_000));
         let mut found = 0;
         for _ in 0..4 {
@@ -547,7 +556,7 @@ mod tests {
         let update = known.update(&list.memory, 1).unwrap();
         assert!(matches!(update.problems[..], [Problem::CodeObject { .. }]));
         assert!(known.update(&list.memory, 1).unwrap().problems.is_empty());
-        // While the list is in motion it is tried again, but not for ever.
+        // While the list is changing, reading is tried again, but not endlessly.
         list.set(List::HEAD + 24, 1);
         load(&mut list, 1, b"not yet");
         let mut told = 0;

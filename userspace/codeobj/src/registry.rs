@@ -1,12 +1,13 @@
-//! The runtime's own list of what it has loaded.
+//! The runtime's own list of loaded code objects.
 //!
-//! For debuggers ROCr keeps a list of loaded code objects, in the form in which dynamic linkers keep theirs
-//! (`<link.h>`): libhsa-runtime64 exports `_amdgpu_r_debug`, a `struct r_debug`, whose `r_map` is the first
-//! `struct link_map`. In each of them `l_addr` is the difference between the addresses in memory and those
-//! in the code object, and `l_name` is its URI. Before and after each change the runtime calls a
-//! function that is there to be noticed only, at the address `r_brk`, with `r_state` saying what it is about to do.
+//! For debuggers, ROCr keeps a list of loaded code objects in the form of the dynamic linker's list
+//! (`<link.h>`): libhsa-runtime64 exports `_amdgpu_r_debug`, a `struct r_debug`, whose `r_map` is
+//! the first `struct link_map`. In each entry, `l_addr` is the difference between addresses in
+//! memory and in the code object, and `l_name` is its URI. Before and after each change, the
+//! runtime calls a function at the address `r_brk` that exists only to be noticed; `r_state` says
+//! what it is about to do.
 //!
-//! How the list is followed while the process runs and changes it: [`crate::chain`].
+//! [`crate::chain`] follows the list while the process runs and changes it.
 
 use gputrace_tracee::{
     library::LibraryFile,
@@ -26,32 +27,32 @@ use crate::memory::{Memory, MemoryError};
 const SYMBOL: &str = "_amdgpu_r_debug";
 /// The library that exports it.
 const LIBRARY: &str = "libhsa-runtime64";
-/// Code objects of a process. Large frameworks load some hundreds.
+/// Maximum number of code objects per process. Large frameworks load some hundreds.
 pub(crate) const MAX_OBJECTS: usize = 1 << 16;
-/// Text of all URIs together, bytes.
+/// Maximum size of all URIs together, bytes.
 pub(crate) const MAX_TEXT: usize = 64 << 20;
-/// Why there is no list.
+/// Why a list was not found.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RegistryError {
-    /// The process cannot be looked into.
+    /// The process cannot be inspected.
     #[error(transparent)]
     Process(#[from] ProcessError),
     /// Its memory cannot be read.
     #[error("cannot read the list of code objects: {0}")]
     Memory(#[from] MemoryError),
-    /// It does not use HSA, or not yet.
+    /// The process does not use HSA, or not yet.
     #[error("process {pid} has no {LIBRARY} mapped that exports {SYMBOL}")]
     NoRuntime {
-        /// The process.
+        /// Process id.
         pid: u32,
     },
 }
 
-/// What the runtime is doing to its list.
+/// The runtime's current operation on its list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum State {
-    /// Nothing.
+    /// None.
     Consistent,
     /// A code object is being added.
     Adding,
@@ -59,14 +60,15 @@ pub enum State {
     Removing,
 }
 
-/// The list of one runtime library in a process. There may be several: Python packages bring their own.
+/// The list of one runtime library in a process. There may be several: Python packages contain
+/// their own.
 #[derive(Debug)]
 pub struct Registry {
-    /// The library that keeps it, for a probe.
+    /// The library that keeps the list; needed for a probe.
     pub library: LibraryFile,
-    /// Difference between addresses in memory and those in the library file.
+    /// Difference between addresses in memory and in the library file.
     pub load_bias: u64,
-    /// Where the list's head is.
+    /// Address of the list's head.
     pub address: u64,
 }
 
@@ -83,26 +85,26 @@ struct RawHead {
     linker_base: U64,
 }
 
-/// The beginning of the list.
+/// The head of the list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Head {
-    /// `r_version`: 7 in ROCm 5.2, 10 in 6.2. 0 before `hsa_init`, in later releases.
+    /// `r_version`: 7 in ROCm 5.2, 10 in 6.2. In later releases, 0 before `hsa_init`.
     pub version: i32,
-    /// `r_map`: the first entry, 0 if there is none.
+    /// `r_map`: address of the first entry, 0 if there is none.
     pub first: u64,
-    /// `r_brk`: address of the function that the runtime calls before and after each change; 0 before
-    /// `hsa_init`, in later releases.
+    /// `r_brk`: address of the function that the runtime calls before and after each change; in
+    /// later releases, 0 before `hsa_init`.
     pub notify: u64,
     /// `r_state`.
     pub state: State,
 }
 
-/// A code object as the list has it.
+/// An entry of the list: a loaded code object.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Listed {
     /// Address of its entry.
     pub entry: u64,
-    /// `l_addr`: difference between addresses in memory and those in the code object.
+    /// `l_addr`: difference between addresses in memory and in the code object.
     pub load_delta: u64,
     /// `l_name`: its URI.
     pub uri: Vec<u8>,
@@ -115,10 +117,10 @@ pub enum Damage {
     /// An entry or its URI cannot be read.
     #[error("an entry of the list of code objects cannot be read: {0}")]
     Memory(#[from] MemoryError),
-    /// It goes in a circle.
-    #[error("the list of code objects comes back to its entry at {0:#x}")]
+    /// The list is circular.
+    #[error("the list of code objects loops back to its entry at {0:#x}")]
     Circle(u64),
-    /// It does not end.
+    /// The list is too long.
     #[error(
         "the list of code objects has more than {MAX_OBJECTS} entries or {MAX_TEXT} bytes of names"
     )]
@@ -126,11 +128,12 @@ pub enum Damage {
 }
 
 impl Registry {
-    /// The lists in a process, in order of address.
+    /// Finds the lists in a process, in order of address.
     ///
     /// # Errors
-    /// [`RegistryError::NoRuntime`] if there is none, or why the libraries could not be examined: of several,
-    /// the first reason, and only if none could be.
+    ///
+    /// [`RegistryError::NoRuntime`] if there is none. If none of the libraries could be examined,
+    /// the first reason.
     pub fn find(pid: u32) -> Result<Vec<Self>, RegistryError> {
         let mut found = Vec::new();
         let mut refused = None;
@@ -169,7 +172,8 @@ impl Registry {
                 .collect();
             biases.sort_unstable();
             biases.dedup();
-            // Loaded more than once into namespaces of their own (`dlmopen`), it has as many lists.
+            // A library loaded several times into separate namespaces (`dlmopen`) has as many
+            // lists.
             let mut opened = Some(library);
             for load_bias in biases {
                 let library = opened
@@ -192,17 +196,18 @@ impl Registry {
         }
     }
 
-    /// Reads the list's beginning.
+    /// Reads the list's head.
     ///
     /// # Errors
+    ///
     /// [`MemoryError`].
     pub fn head(&self, memory: &impl Memory) -> Result<Head, MemoryError> {
         head(memory, self.address)
     }
 
-    /// File offset in [`Registry::library`] of the function that the runtime calls before and after each
-    /// change: where a probe goes. `None` before the runtime has initialised itself, or if the process gives
-    /// an address outside of the library's code.
+    /// File offset, in [`Registry::library`], of the function that the runtime calls before and
+    /// after each change: the place for a probe. `None` before the runtime has initialised itself,
+    /// or if the process gives an address outside of the library's code.
     #[must_use]
     pub fn notification(&self, head: &Head) -> Option<u64> {
         let address = head.notify.checked_sub(self.load_bias)?;
@@ -211,7 +216,8 @@ impl Registry {
     }
 }
 
-/// Difference between the addresses of a mapping and those in the file, by a segment of code that it maps.
+/// Difference between a mapping's addresses and those in the file, determined from the code segment
+/// that it maps.
 fn load_bias(library: &LibraryFile, mapping: &Mapping) -> Option<u64> {
     const PAGE: u64 = 4096;
     if !mapping.executable {

@@ -1,8 +1,9 @@
 //! From a URI to the bytes of a code object.
 //!
-//! The URI comes from the process and may name anything. Files are opened as the process sees them: below
-//! its root directory, never out of it, and only regular ones. A file that the process has mapped must be
-//! the mapped one, by device and inode: the path may lead to another file by now.
+//! The URI comes from the process and may name anything. Files are opened as the process sees them:
+//! below its root directory, never outside, and only regular ones. If the process has mapped the
+//! file, the opened file must be the mapped one, by device and inode: the path may lead to another
+//! file by now.
 
 use std::{
     io,
@@ -18,35 +19,35 @@ use crate::{
     uri::Range,
 };
 
-/// A code object is not larger than this, bytes. Libraries with many thousand kernels have some hundred MB.
+/// Maximum size of a code object, bytes. Libraries with many thousand kernels have some hundred MB.
 pub const MAX_CODE_OBJECT: u64 = 1 << 30;
 
-/// Why the bytes of a code object cannot be had.
+/// Why the bytes of a code object cannot be read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SourceError {
-    /// No way to the file.
+    /// The file cannot be opened.
     #[error("cannot open {} as the process sees it: {source}", path.display())]
     Open {
-        /// Its path in the process.
+        /// Path in the process.
         path: PathBuf,
-        /// What the kernel said.
+        /// Error returned by the kernel.
         source: io::Error,
     },
-    /// A directory, device, pipe or socket.
+    /// The path leads to a directory, device, pipe or socket.
     #[error("{} is not a regular file", path.display())]
     NotRegular {
-        /// Its path in the process.
+        /// Path in the process.
         path: PathBuf,
     },
     /// The path leads to another file now.
     #[error("{} was replaced after the process mapped it", path.display())]
     Replaced {
-        /// Its path in the process.
+        /// Path in the process.
         path: PathBuf,
     },
-    /// A relative path that belongs to no mapped file.
-    #[error("{} is a relative path, and no mapped file goes by it", path.display())]
+    /// The path is relative and belongs to no mapped file.
+    #[error("{} is a relative path, and no mapped file has it", path.display())]
     Relative {
         /// The path.
         path: PathBuf,
@@ -54,21 +55,21 @@ pub enum SourceError {
     /// Reading failed.
     #[error("cannot read {}: {source}", path.display())]
     Read {
-        /// Its path in the process.
+        /// Path in the process.
         path: PathBuf,
-        /// What the kernel said.
+        /// Error returned by the kernel.
         source: io::Error,
     },
     /// The file ends before the code object does.
     #[error("{} ends before the code object in it does", path.display())]
     Short {
-        /// Its path in the process.
+        /// Path in the process.
         path: PathBuf,
     },
-    /// More than is reasonable.
+    /// The code object is unreasonably large.
     #[error("a code object of {size} bytes is larger than the limit of {MAX_CODE_OBJECT}")]
     TooLarge {
-        /// Its claimed size, bytes.
+        /// Claimed size, bytes.
         size: u64,
     },
     /// Memory cannot be read.
@@ -99,14 +100,14 @@ pub(crate) fn memory(memory: &impl Memory, range: Range) -> Result<Vec<u8>, Sour
     Ok(memory.bytes(offset, size, MAX_CODE_OBJECT)?)
 }
 
-/// Identity and state of a part of a file: while it stays the same, so do the bytes.
+/// Identity and state of a part of a file. As long as it is unchanged, so are the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct FileState {
     file: target::FileState,
     range: Range,
 }
 
-/// An open file with the part of it that is wanted.
+/// An open file, and the wanted part of it.
 pub(crate) struct FilePart<'a> {
     file: RegularFile,
     path: &'a Path,
@@ -149,7 +150,7 @@ impl<'a> FilePart<'a> {
         })
     }
 
-    /// Reads the bytes. Memory is taken as they arrive: the range may be a lie.
+    /// Reads the bytes. Memory is allocated as they arrive, because the range may be wrong.
     pub(crate) fn read(&self) -> Result<Vec<u8>, SourceError> {
         const PIECE: usize = 1 << 20;
         let Range { offset, size } = self.range;
@@ -176,7 +177,7 @@ impl<'a> FilePart<'a> {
     }
 }
 
-/// Opens the file that goes by a path in the process.
+/// Opens the file with this path in the process.
 fn open(pid: u32, path: &Path, mappings: &[Mapping]) -> Result<RegularFile, SourceError> {
     let mapped = mappings.iter().find(|mapping| is_path_of(path, mapping));
     let Some(mapped) = mapped else {
@@ -187,8 +188,8 @@ fn open(pid: u32, path: &Path, mappings: &[Mapping]) -> Result<RegularFile, Sour
         }
         return open_inside(pid, path);
     };
-    // The link leads to the mapped file itself, replaced, deleted or hidden as it may be. It takes privileges
-    // (CAP_CHECKPOINT_RESTORE), and the mapping may be gone by now.
+    // The link leads to the mapped file itself, even if that was replaced, deleted or hidden.
+    // Following it takes privileges (CAP_CHECKPOINT_RESTORE), and the mapping may be gone by now.
     let is_printed = |place: &Place| {
         let target = place.link();
         target.is_ok_and(|target| target.as_os_str().as_bytes() == mapped.printed())
@@ -211,12 +212,12 @@ fn open(pid: u32, path: &Path, mappings: &[Mapping]) -> Result<RegularFile, Sour
     Err(SourceError::Replaced { path: inside })
 }
 
-/// Whether a URI's path means the file of a mapping. The runtime takes it from the kernel's list of
-/// mappings or from the dynamic linker, which may know a library by a relative path.
+/// Whether a URI's path means the file of a mapping. The runtime takes the path from the kernel's
+/// list of mappings or from the dynamic linker, which may know a library by a relative path.
 fn is_path_of(path: &Path, mapping: &Mapping) -> bool {
     let printed = mapping.path();
     if path.is_absolute() {
-        // Read from the list of mappings, the path of a deleted file comes with the kernel's remark.
+        // In the list of mappings, the path of a deleted file has the kernel's suffix.
         return printed == path || path.as_os_str().as_bytes() == mapping.printed();
     }
     let relative: PathBuf = path
@@ -232,8 +233,8 @@ fn is_inode(place: &Place, mapped: &Mapping) -> bool {
         .is_ok_and(|state| (state.device, state.inode) == (mapped.device, mapped.inode))
 }
 
-/// Opens an absolute path below the root directory of the process; symbolic links are followed as the process
-/// would, which cannot lead out of there.
+/// Opens an absolute path below the root directory of the process. Symbolic links are followed as
+/// the process would, and cannot lead outside.
 fn open_inside(pid: u32, path: &Path) -> Result<RegularFile, SourceError> {
     let root = Root::of_process(pid).map_err(|source| SourceError::Open {
         path: path.to_owned(),
@@ -290,7 +291,7 @@ mod tests {
                 Err(SourceError::NotRegular { .. })
             ));
         }
-        // What leads out of the file system as the process sees it.
+        // Paths that lead out of the file system as the process sees it.
         for path in ["/proc/self/exe", "/proc/self/root/etc/passwd", "/nowhere"] {
             let refused = read(Path::new(path), None, &[]);
             assert!(matches!(refused, Err(SourceError::Open { .. })), "{path}");
@@ -301,7 +302,7 @@ mod tests {
         ));
     }
 
-    /// A file of this process that is mapped as long as this exists.
+    /// A file that this process has mapped as long as this exists.
     struct Mapped(*mut c_void);
 
     impl Mapped {
@@ -335,7 +336,8 @@ mod tests {
         let relative = Path::new("..").join(parent).join("mapped");
         assert_eq!(read(&relative, None, &mappings()).unwrap(), b"old");
 
-        // Replaced and deleted. Without privileges there is no way to it; in no case is it another file.
+        // The file was replaced and deleted. Without privileges it cannot be reached; in no case is
+        // another file opened.
         let newer = directory.path().join("newer");
         std::fs::write(&newer, "new").unwrap();
         std::fs::rename(&newer, &file).unwrap();
@@ -350,7 +352,7 @@ mod tests {
                     "{error}"
                 ),
             }
-            // The second time there is nothing by that name.
+            // The second time, there is no file with that name.
             let _ = std::fs::remove_file(&file);
         }
         drop(mapped);

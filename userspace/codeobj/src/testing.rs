@@ -1,16 +1,16 @@
-//! A code object and a runtime's list made by hand, to be damaged in tests.
+//! A hand-made code object and runtime list, to be damaged in tests.
 
 use std::collections::HashSet;
 
 use crate::memory::{Memory, MemoryError};
 
-/// Where parts of [`code_object`] are.
+/// Offset of the metadata note in [`code_object`].
 pub(crate) const NOTE: usize = 0x200;
 /// Address of the first descriptor.
 pub(crate) const DESCRIPTOR: u64 = 0x500;
 
-/// A code object for gfx906, version 4, with kernels `first` and `second`; file and loaded layout are the
-/// same. With `sections` it also has a symbol table that section headers tell of.
+/// A code object for gfx906, version 4, with kernels `first` and `second`; file and loaded layout
+/// are the same. With `sections`, it also has a symbol table that is listed in section headers.
 pub(crate) fn code_object(sections: bool) -> Vec<u8> {
     let mut bytes = vec![0; 0x600];
     let mut put = |at: usize, data: &[u8]| bytes[at..at + data.len()].copy_from_slice(data);
@@ -98,7 +98,7 @@ pub(crate) fn code_object(sections: bool) -> Vec<u8> {
     bytes
 }
 
-/// Memory of made-up content at made-up addresses; counts how often it is read.
+/// Simulated memory with given contents at given addresses; counts how often it is read.
 #[derive(Debug, Default)]
 pub(crate) struct Fake {
     pub(crate) parts: Vec<(u64, Vec<u8>)>,
@@ -119,19 +119,19 @@ impl Memory for Fake {
     }
 }
 
-/// A list as ROCr keeps it: what is new goes to the end, what is removed is zeroed.
+/// A list as ROCr keeps it: new entries go to the end, removed ones are zeroed.
 pub(crate) struct List {
     pub(crate) memory: Fake,
-    /// Entries in the order in which they were added, also those that are gone.
+    /// Entries in the order in which they were added, including removed ones.
     pub(crate) entries: Vec<u64>,
-    /// Memory of entries that are gone, the last one last.
+    /// Addresses of removed entries, the most recent one last.
     pub(crate) free: Vec<u64>,
-    /// Entries that are in the list, with their URIs.
+    /// Entries in the list, with their URIs.
     order: Vec<(u64, String)>,
 }
 
 impl List {
-    /// Where its head is: the beginning of its memory.
+    /// Address of the head: the beginning of its memory.
     pub(crate) const HEAD: u64 = 0x10_000;
 
     pub(crate) fn of(uris: &[&str]) -> Self {
@@ -150,7 +150,7 @@ impl List {
         list
     }
 
-    /// Puts bytes and a zero somewhere.
+    /// Stores bytes and a terminating zero, and returns their address.
     pub(crate) fn put(&mut self, bytes: &[u8]) -> u64 {
         let (base, all) = &mut self.memory.parts[0];
         let at = *base + all.len() as u64;
@@ -164,13 +164,13 @@ impl List {
         self.memory.parts[0].1[at..at + 8].copy_from_slice(&word.to_le_bytes());
     }
 
-    /// Adds an entry; its load address follows from how many there have been.
+    /// Adds an entry; its load address depends on the number of entries so far.
     pub(crate) fn add(&mut self, uri: &str) -> u64 {
         let entry = self.put(&[0; 40]);
         self.add_at(entry, uri)
     }
 
-    /// Adds an entry in memory that is there.
+    /// Adds an entry in existing memory.
     pub(crate) fn add_at(&mut self, entry: u64, uri: &str) -> u64 {
         let delta = 0x1000 * self.entries.len() as u64;
         self.add_loaded(entry, delta, uri)
@@ -189,7 +189,7 @@ impl List {
         entry
     }
 
-    /// Removes the entry that was added as the `number`th, if it is there.
+    /// Removes the entry that was added as number `number`, if it is in the list.
     pub(crate) fn remove(&mut self, number: usize) {
         let entry = self.entries[number];
         if let Some(place) = self.order.iter().position(|(there, _)| *there == entry) {
@@ -197,7 +197,7 @@ impl List {
         }
     }
 
-    /// Removes an entry by its place in the list.
+    /// Removes an entry by its position in the list.
     pub(crate) fn remove_nth(&mut self, place: usize) {
         let (entry, _) = self.order.remove(place);
         let before = place
@@ -225,7 +225,7 @@ impl List {
         self.order.len()
     }
 
-    /// What a reader must find.
+    /// The entries that a reader must find.
     pub(crate) fn there(&self) -> HashSet<(u64, Vec<u8>)> {
         let named = self.order.iter();
         named

@@ -1,7 +1,7 @@
-//! Where the loader says that a code object came from.
+//! URIs by which the loader names the origin of a code object.
 //!
-//! ROCr names every loaded code object by a URI (`hsa_ven_amd_loader.h`, "code object URI"; AMDGPU usage,
-//! "Loaded Code Object Path Uniform Resource Identifier"):
+//! ROCr names every loaded code object by a URI (`hsa_ven_amd_loader.h`, "code object URI"; AMDGPU
+//! usage, "Loaded Code Object Path Uniform Resource Identifier"):
 //!
 //! ```text
 //! file://PATH[#offset=NUMBER&size=NUMBER]     PATH percent-encoded; without a range the whole file
@@ -10,60 +10,61 @@
 
 use std::{ffi::OsString, os::unix::ffi::OsStringExt, path::PathBuf};
 
-/// A URI is not longer than this, bytes: every byte of the longest path encoded, and the range.
+/// Maximum length of a URI, bytes: every byte of the longest path encoded, plus the range.
 pub const MAX_URI: usize = 3 * 4096 + 128;
 
 /// A part of a file or of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Range {
-    /// File offset or address.
+    /// File offset or address, bytes.
     pub offset: u64,
-    /// Bytes.
+    /// Size, bytes.
     pub size: u64,
 }
 
-/// Where a code object came from.
+/// Origin of a code object.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Uri {
     /// A file.
     File {
-        /// Its path as the process saw it. Usually absolute; relative for libraries that the dynamic linker
-        /// found so.
+        /// Path as the process saw it. Usually absolute; relative for libraries that the dynamic
+        /// linker found by a relative path.
         path: PathBuf,
-        /// The part of it; `None` for the whole file.
+        /// Part of the file; `None` for the whole file.
         range: Option<Range>,
     },
     /// Memory of the process.
     Memory {
         /// Process id in the process's own pid namespace.
         pid: u32,
-        /// Where.
+        /// Address range.
         range: Range,
     },
 }
 
-/// Not a URI of a code object.
+/// Why a text is not a URI of a code object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum UriError {
-    /// Neither `file://` nor `memory://`.
+    /// The scheme is neither `file://` nor `memory://`.
     #[error("it begins neither with file:// nor with memory://")]
     Scheme,
-    /// An empty path, a zero byte in it or a bad `%` escape.
+    /// The path is empty, or contains a zero byte or a bad `%` escape.
     #[error("its path is empty or badly encoded")]
     Path,
-    /// Not the number of a process.
+    /// The process id is invalid.
     #[error("it names no process")]
     Process,
-    /// The range is missing, incomplete, has no sense or unknown parts.
+    /// The range is missing, incomplete, invalid, or has unknown parts.
     #[error("its offset and size make no sense")]
     Range,
 }
 
 impl Uri {
-    /// Takes a URI apart.
+    /// Parses a URI.
     ///
     /// # Errors
+    ///
     /// [`UriError`].
     pub fn parse(uri: &[u8]) -> Result<Self, UriError> {
         let (place, fragment) = match uri.iter().position(|byte| *byte == b'#') {
@@ -94,7 +95,7 @@ impl Uri {
     }
 }
 
-/// `offset=NUMBER&size=NUMBER`, in either order.
+/// Parses `offset=NUMBER&size=NUMBER`, in either order.
 fn range(fragment: &[u8]) -> Result<Range, UriError> {
     let (mut offset, mut size) = (None, None);
     for part in fragment.split(|byte| *byte == b'&') {
@@ -120,7 +121,7 @@ fn range(fragment: &[u8]) -> Result<Range, UriError> {
     }
 }
 
-/// Decimal, or hexadecimal after `0x`.
+/// Parses a decimal number, or a hexadecimal one after `0x`.
 fn number(digits: &[u8]) -> Option<u64> {
     let digits = std::str::from_utf8(digits).ok()?;
     let (digits, radix) = match digits
@@ -130,7 +131,7 @@ fn number(digits: &[u8]) -> Option<u64> {
         Some(digits) => (digits, 16),
         None => (digits, 10),
     };
-    // `from_str_radix` would take a sign.
+    // `from_str_radix` would accept a sign.
     if digits.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         u64::from_str_radix(digits, radix).ok()
     } else {
@@ -138,7 +139,7 @@ fn number(digits: &[u8]) -> Option<u64> {
     }
 }
 
-/// Undoes percent encoding.
+/// Decodes percent encoding.
 fn decode(text: &[u8]) -> Option<Vec<u8>> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text;
@@ -241,7 +242,7 @@ mod tests {
 
         #[test]
         fn any_path(path in proptest::collection::vec(1..=255_u8, 1..40), offset in 0..1_u64 << 62, size in 0..1_u64 << 62) {
-            // As ROCr encodes it.
+            // Encoded as ROCr does it.
             let encoded: String = path
                 .iter()
                 .map(|&byte| match byte {

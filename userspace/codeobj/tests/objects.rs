@@ -1,4 +1,4 @@
-//! Code objects of the compiler, against LLVM's own readers of them.
+//! Code objects made by the compiler, compared with the output of LLVM's own tools.
 
 #![allow(
     clippy::disallowed_methods,
@@ -17,7 +17,7 @@ use std::{collections::BTreeMap, path::Path, process::Command};
 use gputrace_codeobj::{Contents, Kernel, Layout, container, isa::Version};
 use support::{hipcc, run};
 
-/// LLVM's tools of the version that the compiler is of.
+/// A tool of the LLVM version that the compiler belongs to.
 fn llvm(tool: &str) -> Command {
     let at = run(hipcc().arg(format!("--print-prog-name={tool}")));
     Command::new(at.trim())
@@ -38,14 +38,14 @@ fn bundle(directory: &Path, target: &str, version: u32) -> Vec<u8> {
     std::fs::read(file).unwrap()
 }
 
-/// The code object of a bundle that was compiled for one GPU.
+/// The only code object of a bundle that was compiled for one GPU.
 fn only(bundle: &[u8]) -> Vec<u8> {
     let mut found = container::code_objects(bundle).unwrap();
     assert_eq!(found.len(), 1);
     found.pop().unwrap().bytes.into_owned()
 }
 
-/// The kernels that `llvm-readelf --notes` shows: the values of each, by key.
+/// The values of each kernel, by key, as `llvm-readelf --notes` shows them.
 fn notes(file: &Path) -> Vec<BTreeMap<String, String>> {
     let text = run(llvm("llvm-readelf").arg("--notes").arg(file));
     let mut kernels = Vec::<BTreeMap<String, String>>::new();
@@ -67,7 +67,7 @@ fn notes(file: &Path) -> Vec<BTreeMap<String, String>> {
     kernels
 }
 
-/// What `llvm-objdump` makes of a kernel's descriptor: the assembler's directives.
+/// A kernel's descriptor as `llvm-objdump` shows it: the assembler's directives.
 fn directives(file: &Path, kernel: &str) -> BTreeMap<String, u32> {
     let text = run(llvm("llvm-objdump")
         .arg("-D")
@@ -139,7 +139,7 @@ fn check_directives(kernel: &Kernel, contents: &Contents, said: &BTreeMap<String
     assert_eq!(descriptor.kernarg_segment_size, said["kernarg_size"]);
     let wave32 = said.get("wavefront_size32").is_some_and(|is| *is == 1);
     assert_eq!(descriptor.wavefront_size(), if wave32 { 32 } else { 64 });
-    // The directive has all registers that fit into the granules, however they are shared out.
+    // The directive counts all registers that fit into the granules, however they are divided.
     match contents.target.processor() {
         Some("gfx90a") => assert_eq!(
             registers.arch_vgpr + registers.accum_vgpr,
@@ -150,7 +150,7 @@ fn check_directives(kernel: &Kernel, contents: &Contents, said: &BTreeMap<String
     if let Some(arch) = said.get("accum_offset") {
         assert_eq!(registers.arch_vgpr, *arch);
     }
-    // The assembler counts in eights, the hardware of these gives sixteen at a time.
+    // The assembler counts in units of eight; this hardware allocates sixteen at a time.
     if contents.target.generation().unwrap() < 10 {
         assert_eq!(registers.sgpr, said["next_free_sgpr"].next_multiple_of(16));
     }
@@ -190,7 +190,7 @@ fn llvm_agrees() {
         for kernel in contents.kernels() {
             let note = notes.iter().find(|note| note[".name"] == kernel.name);
             check_notes(kernel, note.unwrap());
-            // LLVM 15 gives up on some descriptors of gfx90a and gfx1030.
+            // LLVM 15 fails for some descriptors of gfx90a and gfx1030.
             let said = directives(&file, &kernel.name);
             assert!(!said.is_empty() || matches!(target, "gfx90a" | "gfx1030"));
             if !said.is_empty() {

@@ -1,4 +1,5 @@
-//! Code objects of real HIP programs, from outside, against what the software GPU executed.
+//! Code objects of real HIP programs, read from outside, compared with what the software GPU
+//! executed.
 
 #![allow(
     clippy::disallowed_methods,
@@ -32,8 +33,8 @@ fn look(pid: u32) -> CodeObjects {
     objects
 }
 
-/// Every kernel that was executed must have the name that the GPU knew; returns the names. The runtime's own
-/// copy kernels, of which nothing tells the name, are left out.
+/// Checks that every executed kernel has the name that the GPU knew, and returns the names. The
+/// runtime's own copy kernels, whose names cannot be found, are left out.
 fn check_names(hanging: &Hanging, objects: &CodeObjects) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     for dispatch in &hanging.dispatches {
@@ -90,8 +91,8 @@ fn kernels_of_a_program() {
             head.version >= 7 && head.state == State::Consistent,
             "{head:?}"
         );
-        // `_loader_debug_state` toggles a variable, so that no compiler removes calls of it: `xor $1, %eax`
-        // (or another register), and then returns.
+        // `_loader_debug_state` toggles a variable, so that compilers do not remove calls of it:
+        // `xor $1, %eax` (or another register), and then it returns.
         let offset = registry.notification(&head).unwrap();
         let code = std::fs::read(registry.library.attach_path()).unwrap();
         let code = &code[usize::try_from(offset).unwrap()..][..32];
@@ -160,7 +161,7 @@ fn code_compiled_at_run_time() {
     let (kernel_object, object) = with_kernel(&objects, "compiled_102");
     assert_eq!(object.storage, Storage::Memory);
     assert!(object.uri.starts_with("memory://"), "{}", object.uri);
-    // Its two predecessors were executed and unloaded: no name is better than the name of another.
+    // Its two predecessors were executed and unloaded: no name is better than a wrong one.
     for old in &hanging.dispatches {
         if old.kernel.starts_with("compiled_") && old.kernel_object != kernel_object {
             assert!(objects.kernel(old.kernel_object).is_none());
@@ -186,14 +187,14 @@ fn a_module_whose_memory_was_given_back() {
         );
         let ran = |dispatch: &&Dispatch| dispatch.kernel_object == kernel_object;
         assert_eq!(hanging.dispatches.iter().filter(ran).count(), 3);
-        // The image has everything that the file has.
+        // The image contains everything that the file does.
         let (_, kernel) = objects.kernel(kernel_object).unwrap();
         assert_eq!(kernel.metadata.as_ref().unwrap().symbol, "from_module.kd");
         assert_eq!(kernel.disagreements, []);
     }
 }
 
-/// The code object that has a kernel of this name, and the kernel's handle.
+/// The code object with a kernel of this name, and the kernel's handle.
 fn with_kernel<'a>(objects: &'a CodeObjects, name: &str) -> (u64, &'a Arc<CodeObject>) {
     let find = |object: &'a Arc<CodeObject>| {
         let (kernel_object, _) = object.kernels().find(|(_, kernel)| kernel.name == name)?;
@@ -202,25 +203,25 @@ fn with_kernel<'a>(objects: &'a CodeObjects, name: &str) -> (u64, &'a Arc<CodeOb
     objects.loaded().find_map(find).unwrap()
 }
 
-/// A program that loads and unloads all the time is watched without being told of changes: not everything is
-/// seen then, but nothing is ever taken for something else.
+/// A program that constantly loads and unloads code is observed without notifications: not
+/// everything is seen then, but nothing is ever confused.
 #[test]
 fn names_are_right_while_code_comes_and_goes() {
     let directory = tempfile::tempdir().unwrap();
     let jit = program("jit", directory.path(), &["hiprtc"]);
-    // Long enough to be looked at, some of them.
+    // Long enough that some of them are observed.
     let rule = "[[kernel]]\nname = 'compiled_*'\nduration = { fixed_ns = 100_000_000 }";
     let mut running = Running::start(rule, &jit, &["6"]);
     let mut seen = BTreeSet::new();
     let mut watched = None;
     while running.is_running() {
         let Some(objects) = &mut watched else {
-            // Not before the runtime is loaded.
+            // This fails until the runtime is loaded.
             watched = CodeObjects::open(running.pid(), Arc::default()).ok();
             continue;
         };
         let Ok(update) = objects.update() else { break };
-        // Nothing tells of changes here, and the machine has other things to do.
+        // There are no notifications here, so this polls.
         std::thread::sleep(Duration::from_millis(2));
         for object in &update.added {
             for (kernel_object, kernel) in object.kernels() {

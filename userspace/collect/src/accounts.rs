@@ -1,4 +1,4 @@
-//! What the collector counts, and the ledger made of it and the programs' counters.
+//! The collector's counts, and the ledger made from them and from the eBPF programs' counters.
 
 use gputrace_abi::{
     counters::{CpuCounters, DropReason, TaskCounters},
@@ -17,17 +17,17 @@ struct Row {
     unfinished: u64,
     malformed: u64,
     capture_write: u64,
-    /// What the collector itself saw, besides the programs.
+    /// Events that only the collector saw, in addition to those that the programs count.
     seen: u64,
     unreadable: u64,
-    /// More than is done for one process.
+    /// Events refused because of the limits for one process.
     refused: u64,
 }
 
 /// The collector's side of the accounts.
 #[derive(Clone, Debug)]
 pub struct Accounts {
-    /// By CPU, then domain.
+    /// Rows by CPU, then by domain.
     rows: Vec<[Row; DOMAINS]>,
 }
 
@@ -40,8 +40,8 @@ impl Accounts {
         }
     }
 
-    /// The row of a CPU and domain. Numbers out of range can only come from a damaged record; they are
-    /// counted under the last one, so that no record goes uncounted.
+    /// The row of a CPU and domain. Numbers out of range can only come from a damaged record; they
+    /// are counted under the last CPU or domain, so that no record goes uncounted.
     fn row(&mut self, cpu: u32, domain: u8) -> Option<&mut Row> {
         let last = self.rows.len().saturating_sub(1);
         let cpu = usize::try_from(cpu).unwrap_or(last).min(last);
@@ -50,7 +50,7 @@ impl Accounts {
             .get_mut(usize::from(domain).min(DOMAINS - 1))
     }
 
-    /// A call's record was taken over for the capture.
+    /// Counts a record that was accepted for the capture.
     pub fn written(&mut self, header: &RecordHeader) {
         if let Some(row) = self.row(header.cpu, header.domain) {
             row.written += u64::from(Self::is_written(header.kind));
@@ -58,7 +58,7 @@ impl Accounts {
         }
     }
 
-    /// The collector itself saw what a record is about; no program has counted it.
+    /// Counts an event that the collector itself saw; no program has counted it.
     pub fn seen_here(&mut self, header: &RecordHeader) {
         if header.kind != kind::QUEUE
             && let Some(row) = self.row(header.cpu, header.domain)
@@ -67,7 +67,7 @@ impl Accounts {
         }
     }
 
-    /// So many things were there that nobody could read in time: seen and lost.
+    /// Counts events as seen and lost, because nobody could read them in time.
     pub fn unreadable(&mut self, domain: u8, count: u64) {
         if let Some(row) = self.row(0, domain) {
             row.seen += count;
@@ -75,7 +75,7 @@ impl Accounts {
         }
     }
 
-    /// So many things were there that are more than is done for one process: seen here and lost.
+    /// Counts events as seen and lost, because they exceed the limits for one process.
     pub fn refused_here(&mut self, domain: u8, count: u64) {
         if let Some(row) = self.row(0, domain) {
             row.seen += count;
@@ -83,7 +83,8 @@ impl Accounts {
         }
     }
 
-    /// A record that a program made, and counted as seen, is more than is kept of one process.
+    /// Counts a record as refused, because it exceeds the limits for one process. The program that
+    /// made it has counted it as seen.
     pub fn refused(&mut self, header: &RecordHeader) {
         if Self::is_counted(header.kind)
             && let Some(row) = self.row(header.cpu, header.domain)
@@ -92,7 +93,7 @@ impl Accounts {
         }
     }
 
-    /// Whether records of this kind are in the account.
+    /// Whether the account includes records of this kind.
     fn is_counted(kind: u8) -> bool {
         Self::is_written(kind) || Self::is_unfinished(kind)
     }
@@ -119,14 +120,14 @@ impl Accounts {
         )
     }
 
-    /// A record came out of a ring that makes no sense.
+    /// Counts a malformed record from a ring.
     pub fn malformed(&mut self, cpu: u32, domain: u8) {
         if let Some(row) = self.row(cpu, domain) {
             row.malformed += 1;
         }
     }
 
-    /// Records that were counted as written did not reach the file after all.
+    /// Moves records from written to lost, because they did not reach the file.
     pub fn lost(&mut self, run: &[u8]) {
         for record in records::split(run).flatten() {
             let header = record.header;
@@ -145,7 +146,7 @@ impl Accounts {
         }
     }
 
-    /// Calls in the capture so far, unfinished ones included.
+    /// Number of calls in the capture so far, including unfinished ones.
     #[must_use]
     pub fn total_written(&self) -> u64 {
         self.rows
@@ -155,7 +156,7 @@ impl Accounts {
             .sum()
     }
 
-    /// Both sides of the accounts put together. `counters` are those of the programs, index = CPU.
+    /// Combines both sides of the accounts. `counters` are those of the programs, indexed by CPU.
     #[must_use]
     pub fn ledger(
         &self,
@@ -203,7 +204,7 @@ impl Accounts {
                     .collect();
                 if seen != 0 || mine != Row::default() || dropped.iter().any(|n| *n != 0) {
                     ledger.rows.push(LedgerRow {
-                        // Both come from indices that were numbers of that width.
+                        // Both are indices that were made from numbers of that width.
                         cpu: cpu as u32,
                         domain: domain as u8,
                         seen,

@@ -1,16 +1,16 @@
-//! Reading several clocks at one moment.
+//! Reads several clocks at one moment.
 
 use gputrace_capture::{Meta, gpu::GpuClock, meta::ClockSnapshot};
 use gputrace_kfd::clock::ClockSample;
 use rustix::time::{ClockId, clock_gettime};
 
-/// Now on `CLOCK_BOOTTIME`, ns: the clock of every record.
+/// Current time of `CLOCK_BOOTTIME`, ns: the clock of every record.
 #[must_use]
 pub fn now() -> u64 {
     read(ClockId::Boottime)
 }
 
-/// A sample of a GPU's clock as the capture holds it.
+/// A sample of a GPU's clock in the form of the capture.
 pub(crate) fn gpu_clock(sample: &ClockSample) -> Meta {
     GpuClock {
         gpu_id: sample.gpu_id,
@@ -23,8 +23,8 @@ pub(crate) fn gpu_clock(sample: &ClockSample) -> Meta {
     .into()
 }
 
-/// Reads all clocks. Tries a few times and keeps the reading that took least, since one of them may
-/// have been interrupted.
+/// Reads all clocks. Takes several readings and keeps the fastest, since others may have been
+/// interrupted.
 #[must_use]
 pub fn snapshot() -> ClockSnapshot {
     const TRIES: usize = 5;
@@ -38,11 +38,12 @@ pub fn snapshot() -> ClockSnapshot {
     }
 }
 
-/// By how much `CLOCK_REALTIME` can be wrong, ns, while something keeps it synchronised.
+/// Maximum error of `CLOCK_REALTIME`, ns; `None` if the clock is not synchronised.
 fn realtime_error() -> Option<u64> {
-    // SAFETY: all of its fields are integers, for which zeros are a value; no mode is set, so that it is only read.
+    // SAFETY: all fields are integers, for which zero is a valid value. No mode is set, so the
+    // clock is only read.
     let mut state: libc::timex = unsafe { std::mem::zeroed() };
-    // SAFETY: points to a structure of the right type that is written to.
+    // SAFETY: the pointer refers to a writable structure of the right type.
     let clock = unsafe { libc::adjtimex(&mut state) };
     let synchronised =
         clock >= 0 && clock != libc::TIME_ERROR && state.status & libc::STA_UNSYNC == 0;

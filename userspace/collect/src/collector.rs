@@ -37,88 +37,90 @@ use crate::{
     watch::Watcher,
 };
 
-/// Longest pause between two rounds while records come in, and when none do. Programs wake the
-/// collector when a ring is a quarter full, so these bound delay, not capacity.
+/// Maximum pause between two rounds while records arrive, and while none do. Programs wake the
+/// collector when a ring is a quarter full, so these limit delay, not capacity.
 const PAUSE_BUSY: Duration = Duration::from_millis(20);
 const PAUSE_IDLE: Duration = Duration::from_millis(100);
 
-/// How often the state of the accounts goes into the capture: what a killed recording can tell of its
-/// losses.
+/// How often the accounts are written into the capture. They show what a killed recording has lost.
 const LEDGER_EVERY: Duration = Duration::from_secs(1);
 
-/// How often the clocks do; they drift against each other by microseconds in that time.
+/// How often the clocks are written. They drift against each other by microseconds in that time.
 const CLOCKS_EVERY: Duration = Duration::from_secs(10);
 
-/// For how long, at the end, what processes have in their memory is waited for.
+/// Maximum wait at the end of the recording for data from the memory of processes.
 const LAST_PATIENCE: Duration = Duration::from_millis(800);
 
-/// What the collector starts from.
+/// Settings of a collector.
 pub struct Settings {
-    /// The loaded call programs.
+    /// The loaded eBPF programs for calls.
     pub calls: Arc<Calls>,
-    /// The loaded task programs, if they are wanted.
+    /// The loaded eBPF programs for tasks, if they are wanted.
     pub tasks: Option<Tasks>,
-    /// Log the task programs' own messages.
+    /// Whether to log the task programs' own messages.
     pub debug: bool,
-    /// Bytes of each CPU's ring.
+    /// Size of each CPU's ring, bytes.
     pub ring_bytes: u32,
     /// Whether children of traced processes are traced.
     pub follow_forks: bool,
     /// The capture, with its header written.
     pub writer: CaptureWriter<File>,
-    /// Follow the GPU's work.
+    /// How to follow the GPU's work; `None`: not at all.
     pub gpu: Option<GpuSettings>,
 }
 
-/// How to follow the GPU's work.
+/// How the GPU's work is followed.
 #[derive(Debug, Default)]
 pub struct GpuSettings {
     /// The GPUs' clocks, if they can be read.
     pub clocks: Option<GpuClocks>,
-    /// The node's agents: topology node and kind.
+    /// The node's agents: topology node and kind of each.
     pub agents: Vec<(u32, AgentKind)>,
-    /// Look at the scratch memory of queues.
+    /// Whether to look at the scratch memory of queues.
     pub scratch: bool,
-    /// What looks at the read indices of queues may take of one core, in millionths; 0: no looks.
+    /// Share of one core that looks at the queues' read indices may take, in millionths; 0: no
+    /// looks.
     pub look_budget: u32,
-    /// Somebody follows the recording, and is not to wait for clock samples.
+    /// Whether the recording is shown while it is made. Clock samples are then written without
+    /// delay.
     pub live: bool,
 }
 
-/// What the session asks of a running collector.
+/// A request from the session to a running collector.
 #[derive(Debug)]
 pub enum Command {
-    /// Append metadata; it stands before every record drained later.
+    /// Append metadata. It comes before every record drained later.
     Meta(Box<Meta>),
     /// Keep the task events of this process.
     Process(u32),
-    /// Append what the watcher found: records, back to back, and metadata.
+    /// Append the watcher's findings: consecutive records, and metadata.
     Watched(Box<(Vec<u8>, Vec<Meta>)>),
-    /// The answer to the order of this number.
+    /// The answer to the order with this number.
     Read(u64, Box<Read>),
-    /// What the rings hold now is the last before a time in which the programs pass over what happens: packets that are
-    /// missing after it are not looked for. The programs must be paused, and be resumed only when a barrier behind this
-    /// was answered.
+    /// The programs are paused: what the rings hold now is the last before a time that is not
+    /// recorded. Packets missing after it are not looked for. The programs must be resumed only
+    /// after a barrier sent after this command was answered.
     PassedOver,
     /// Answer when everything sent before has been done.
     Barrier(Sender<()>),
-    /// Append requests to the driver that are still open. The programs must have been stopped.
+    /// Append requests to the driver that have not returned. The programs must have been stopped.
     OpenIoctls(Vec<Box<LongIoctl>>),
-    /// Append stretches in which threads had no processor that are not over. The programs must have been stopped.
+    /// Append the times without a processor that have not ended. The programs must have been
+    /// stopped.
     OpenOffCpu(Vec<OffCpu>),
-    /// Read the last records, close the books and end. The programs must have been stopped.
+    /// Read the last records, complete the accounts and end. The programs must have been stopped.
     Finish(EndReason),
 }
 
-/// What the collector tells the session.
+/// An event that the collector reports to the session.
 #[derive(Debug)]
 pub enum CollectorEvent {
     /// The first call or task event of a process.
     NewProcess(u32),
     /// A task event of a process of the recording.
     Task(Task),
-    /// A process has mapped libraries or code objects of interest. If `held`, the thread waits to be
-    /// released.
+    /// A process has mapped libraries or code objects of interest. If `held` is set, the thread
+    /// waits to be released.
     Linker(Task),
     /// The first dispatch of a kernel.
     Kernel {
@@ -127,18 +129,19 @@ pub enum CollectorEvent {
         /// Its `kernel_object`.
         kernel_object: u64,
     },
-    /// Something that the user is to be told; it is in the capture, too.
+    /// A remark for the user. It is in the capture, too.
     Remark(String),
-    /// The capture could not be written; said once. What is lost from now on is in the accounts.
+    /// The capture could not be written; reported once. Records lost from now on are in the
+    /// accounts.
     CaptureFailed(String),
 }
 
-/// What a collector leaves behind.
+/// Result of a collector that has ended.
 #[derive(Debug)]
 pub struct Stopped {
     /// The final accounts.
     pub ledger: Ledger,
-    /// Bytes of the capture.
+    /// Size of the capture, bytes.
     pub capture_bytes: u64,
     /// First failure to write the capture.
     pub failure: Option<String>,
@@ -152,7 +155,7 @@ pub struct CollectorHandle {
     thread: JoinHandle<Result<Stopped, ProbeError>>,
 }
 
-/// Appends metadata from another thread, as long as the collector runs.
+/// Sends metadata from other threads, as long as the collector runs.
 #[derive(Clone, Debug)]
 pub struct CommandSender {
     commands: Sender<Command>,
@@ -167,7 +170,7 @@ impl CommandSender {
 }
 
 impl CollectorHandle {
-    /// For threads that append metadata.
+    /// A sender for threads that append metadata.
     #[must_use]
     pub fn sender(&self) -> CommandSender {
         CommandSender {
@@ -176,26 +179,26 @@ impl CollectorHandle {
         }
     }
 
-    /// Sends a command. A collector that is gone has said why through [`CollectorHandle::finish`].
+    /// Sends a command. If the collector is gone, [`CollectorHandle::finish`] reports the reason.
     pub fn send(&self, command: Command) {
         send(&self.commands, &self.wake, command);
     }
 
-    /// Does what [`Command::PassedOver`] asks for, and waits until it is done.
+    /// Sends [`Command::PassedOver`], and waits until it is done.
     pub fn passed_over(&self) {
         let (answer, done) = channel();
         self.send(Command::PassedOver);
         self.send(Command::Barrier(answer));
-        // Fails only if the collector is gone, and then no record comes either.
+        // This fails only if the collector is gone, and then no record comes either.
         let _ = done.recv();
     }
 
-    /// Appends metadata and waits until every record drained from now on stands after it.
+    /// Appends metadata, and waits until every record drained from now on comes after it.
     pub fn append(&self, meta: Meta) {
         let (answer, done) = channel();
         self.send(Command::Meta(Box::new(meta)));
         self.send(Command::Barrier(answer));
-        // Fails only if the collector is gone, and then no record comes either.
+        // This fails only if the collector is gone, and then no record comes either.
         let _ = done.recv();
     }
 
@@ -222,7 +225,7 @@ pub struct Collector {
     tasks: Option<Tasks>,
     logger: Option<aya_log::EbpfLogger<&'static dyn log::Log>>,
     rings: Vec<CpuRing>,
-    /// Bytes of each.
+    /// Size of each ring, bytes.
     ring_bytes: usize,
     wake: Arc<OwnedFd>,
     sink: RecordSink,
@@ -234,7 +237,7 @@ pub struct Collector {
 }
 
 impl Collector {
-    /// Starts the collector thread; `tell` is called from it.
+    /// Starts the collector thread, which calls `tell` with events.
     ///
     /// # Errors
     ///
@@ -252,7 +255,7 @@ impl Collector {
             writer,
             gpu,
         } = settings;
-        // A ring holds less than its size in records, each of which has a header in it.
+        // The records in a ring are smaller than the ring: each has a header in it.
         let limit = ring_bytes as usize;
         let mut rings: Vec<CpuRing> = calls
             .rings()?
@@ -330,13 +333,13 @@ impl Collector {
                         self.sink.passed_over();
                     }
                     Command::OpenOffCpu(open) => {
-                        open.iter().for_each(|off| self.sink.open_off_cpu(*off))
+                        open.iter().for_each(|off| self.sink.open_off_cpu(*off));
                     }
                     Command::OpenIoctls(open) => {
-                        open.iter().for_each(|ioctl| self.sink.open_ioctl(ioctl))
+                        open.iter().for_each(|ioctl| self.sink.open_ioctl(ioctl));
                     }
                     Command::Barrier(answer) => {
-                        // Whoever asked may have stopped waiting.
+                        // The sender may have stopped waiting.
                         let _ = answer.send(());
                     }
                     Command::Finish(reason) => return self.finish(reason),
@@ -347,7 +350,7 @@ impl Collector {
         }
     }
 
-    /// Sleeps until a ring is a quarter full, a command came, or the pause is over.
+    /// Sleeps until a ring is a quarter full, a command arrives, or the pause is over.
     fn wait(&self, pause: Duration) {
         let mut fds: Vec<PollFd<'_>> = self
             .rings
@@ -360,15 +363,15 @@ impl Collector {
             tv_sec: 0,
             tv_nsec: i64::from(pause.subsec_nanos()),
         };
-        // An interruption only makes the round come early.
+        // An interruption only makes the round come earlier.
         let _ = poll(&mut fds, Some(&pause));
         let mut pending = [0; 8];
         let _ = rustix::io::read(&*self.wake, &mut pending);
     }
 
-    /// Reads every ring once; returns the bytes taken.
+    /// Reads every ring once, and returns the number of bytes taken.
     fn round(&mut self) -> usize {
-        // Every record made before this moment is in a ring now, so the round will get it.
+        // Every record made before this moment is in a ring now, so this round reads it.
         let time = clocks::now();
         let before = self.sink.records;
         let mut bytes = self.drain();
@@ -377,7 +380,8 @@ impl Collector {
         }
         self.sink.late(false);
         self.sink.give_up(false);
-        // Events of processes that are not recorded are drained all the time, and leave nothing behind.
+        // Records of processes that are not part of the recording are drained all the time, but do
+        // not get into the capture.
         if self.sink.records != before {
             self.sink.pending.mark(Epoch { time });
         }
@@ -390,7 +394,7 @@ impl Collector {
         bytes
     }
 
-    /// Takes what is in the rings; returns the bytes.
+    /// Takes the contents of all rings, and returns their size in bytes.
     fn drain(&mut self) -> usize {
         let rings = self.rings.iter_mut();
         rings
@@ -421,7 +425,7 @@ impl Collector {
         Ok(())
     }
 
-    /// Reads also the rings of processors that have been plugged in.
+    /// Opens the rings of processors that have come online.
     fn look_for_cpus(&mut self) {
         let limit = self.ring_bytes;
         match self.calls.adopt(&present_cpus()) {
@@ -430,8 +434,8 @@ impl Collector {
                 self.rings
                     .extend(new.map(|(cpu, ring)| CpuRing::new(cpu, ring, limit)));
             }
-            // What does not fit into the small ring is counted.
-            Err(error) => tracing::debug!("a ring for a new processor: {error}"),
+            // Records of this CPU that find no room in its small default ring are counted.
+            Err(error) => tracing::debug!("no ring for a new processor: {error}"),
         }
     }
 
@@ -440,7 +444,7 @@ impl Collector {
             .tasks
             .as_ref()
             .map_or(Ok(TaskCounters::default()), Tasks::counters)?;
-        // That a process is used is an event, too.
+        // A process for which the programs had no room counts as a lost event, too.
         let refused = self.sink.relevant.refused;
         tasks.seen += refused;
         tasks.ring_full += refused;
@@ -456,7 +460,7 @@ impl Collector {
         while self.round() > 0 {}
         self.sink.late(true);
         let watcher = self.watcher.take().map(Watcher::stop);
-        // What it had reported before stands in the way of nothing else now.
+        // While it waits for answers, it handles what the watcher reported earlier.
         while self.sink.pending.any_order()
             && let Ok(command) = self
                 .commands
@@ -470,7 +474,7 @@ impl Collector {
         if let Some(found) = found {
             self.sink.watched(&found.records, &found.metas);
         }
-        // What is still to come is bounded, and must be there.
+        // The remaining data is bounded, and must not be left out.
         self.sink.writer.unlimit();
         while let Ok(command) = self.commands.try_recv() {
             self.last(command);
@@ -497,7 +501,8 @@ impl Collector {
             self.sink.unfinished(id, &thread, time);
         }
         self.sink.meta(&clocks::snapshot().into());
-        // Whatever a full disk takes from here on must be in the accounts before they are written.
+        // Records that a full disk refuses from here on must be in the accounts before those are
+        // written.
         self.sink.flush();
         let ledger = Ledger {
             looks,
@@ -518,7 +523,7 @@ impl Collector {
 }
 
 impl Collector {
-    /// Does what is still to be done of a command that came at the end.
+    /// Handles a command that arrived at the end.
     fn last(&mut self, command: Command) {
         match command {
             Command::Watched(found) => self.sink.watched(&found.0, &found.1),
@@ -528,15 +533,15 @@ impl Collector {
     }
 }
 
-/// Sends the collector a command and wakes it up. One that is gone needs neither.
+/// Sends the collector a command and wakes it. Does nothing if the collector is gone.
 fn send(commands: &Sender<Command>, wake: &OwnedFd, command: Command) {
     if commands.send(command).is_ok() {
-        // Can fail only if 2^64 - 2 wake-ups are pending, and then it is awake.
+        // This can fail only if 2^64 - 2 wake-ups are pending, and then the collector is awake.
         let _ = rustix::io::write(wake, &1u64.to_ne_bytes());
     }
 }
 
-/// Starts a watcher that sends what it finds as commands, and a tracker that keeps it informed.
+/// Starts the watcher, which sends its findings as commands, and a tracker that informs it.
 fn follow_gpu(
     settings: GpuSettings,
     commands: Sender<Command>,
@@ -550,7 +555,8 @@ fn follow_gpu(
         settings.scratch,
         settings.look_budget,
         move |found| {
-            // Nobody waits for it, so the collector's next round is soon enough. One that is gone needs it no more.
+            // The findings are not urgent, so there is no wake-up: the collector's next round is
+            // soon enough. A collector that is gone does not need them.
             let _ = commands.send(Command::Watched(Box::new((found.records, found.metas))));
         },
     )

@@ -1,11 +1,13 @@
-//! Constants of programs that were not in memory when a function was called with them.
+//! Reads constants of programs that were not in memory when a function was called with them.
 //!
-//! A program in the kernel can read only what is there. The text of a marker is most often a literal in a page of the
-//! program's file, which the system reads when it is first touched; a library that does nothing with the text never touches it.
-//! It is read here a moment later, which is the same as long as nobody can have changed it: only from mappings of files that
-//! the process cannot write to, and only if the process still executes the same program. Reading brings the page in, so that
-//! the next call with a constant from there needs nothing of this. The page may be one that a file system has to bring
-//! which does not answer, so the reading is done by [`crate::reading`].
+//! An eBPF program can read only resident pages. The text of a marker is usually a literal in a
+//! page of the program's file, which the system reads when it is first touched; a library that does
+//! nothing with the text never touches it. The collector has it read a moment later. The result is
+//! the same as long as nobody can have changed the text: it is read only from mappings of files
+//! that the process cannot write to, and only if the process still executes the same program.
+//! Reading brings the page in, so that later calls with constants from the same page are complete.
+//! The page may belong to a file system that does not answer, so [`crate::reading`] does the
+//! reading.
 
 use gputrace_abi::values::{LONG_BYTES, UNREAD_SIZE, Value, annotation, value_flags};
 use gputrace_codeobj::memory::{Memory, ProcessMemory};
@@ -15,16 +17,16 @@ use gputrace_tracee::process::{
 };
 use zerocopy::{FromBytes as _, IntoBytes as _};
 
-/// The process of a record whose value was not readable and may be a constant; `None` of any other.
+/// The process of a record whose value was not readable and may be a constant; otherwise `None`.
 pub(crate) fn wanted(record: &[u8]) -> Option<u32> {
     let (value, _) = Value::read_from_prefix(record).ok()?;
     let missing = value_flags::UNREADABLE | value_flags::NAME_UNREADABLE;
-    // Where a result was to be stored is no constant.
+    // The destination of a result is not a constant.
     let may_be_constant = value_flags::STRING | value_flags::ANNOTATION;
     (value.flags & missing != 0 && value.flags & may_be_constant != 0).then_some(value.pid)
 }
 
-/// The record with the value that it says was not readable, if that is a constant of the program.
+/// The record with the missing value filled in, if that is a constant of the program.
 pub(crate) fn completed(record: &[u8]) -> Option<Vec<u8>> {
     wanted(record)?;
     let (value, rest) = Value::read_from_prefix(record).ok()?;
@@ -45,16 +47,16 @@ pub(crate) fn completed(record: &[u8]) -> Option<Vec<u8>> {
             value_flags::STRING | if cut { value_flags::CUT } else { 0 },
         )
     };
-    // Had it executed another program before that, this would be another place.
+    // If the process had executed another program since, its stack would start elsewhere.
     (stack != 0 && start_stack(value.pid) == Some(stack)).then(|| assemble(value, &found))
 }
 
-/// The eight bytes from `at` on.
+/// The eight bytes at offset `at`.
 fn word(bytes: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_le_bytes(*bytes.get(at..)?.first_chunk()?))
 }
 
-/// Puts `content` at `at`.
+/// Writes `content` at offset `at`.
 fn put(bytes: &mut [u8], at: usize, content: &[u8]) -> Option<()> {
     bytes
         .get_mut(at..)?
@@ -63,7 +65,8 @@ fn put(bytes: &mut [u8], at: usize, content: &[u8]) -> Option<()> {
     Some(())
 }
 
-/// Bytes and flags of an annotation of which something is missing, with what could be found of it. `None` if nothing can be.
+/// Fills in the missing parts of an annotation as far as they can be found, and returns its bytes
+/// and flags. `None` if nothing can be found.
 fn complete(bytes: &[u8], mut flags: u8, program: &Program) -> Option<(Vec<u8>, u8)> {
     use annotation::{NAME, NAME_BYTES, SIZE, TEXT, kind, number_bytes};
     let mut record = bytes.to_vec();
@@ -130,7 +133,7 @@ impl Program {
         })
     }
 
-    /// Up to `most` bytes of constants, as many as there are until their mapping ends.
+    /// Up to `most` bytes of constants at `address`, fewer if their mapping ends earlier.
     fn bytes(&self, address: u64, most: usize) -> Option<Vec<u8>> {
         let mapping = self
             .mappings
@@ -144,7 +147,8 @@ impl Program {
         Some(bytes)
     }
 
-    /// A string constant without its NUL, for which with it there is `room`, and whether it goes on.
+    /// A string constant without its NUL, and whether it was cut off. `room` is the maximum length
+    /// with the NUL.
     fn text(&self, address: u64, room: usize) -> Option<(Vec<u8>, bool)> {
         let mut bytes = self.bytes(address, room)?;
         let end = bytes.iter().position(|byte| *byte == 0);
@@ -209,7 +213,7 @@ mod tests {
             None
         );
         assert_eq!(completed(string, &unread(8)), None);
-        // No text, and one that could be read.
+        // A value that is not a text, and a text that could be read.
         assert_eq!(completed(value_flags::UNREADABLE, &constant), None);
         assert_eq!(completed(value_flags::STRING, &constant), None);
         let mut another_program = constant.clone();
@@ -243,7 +247,7 @@ mod tests {
         assert!(bytes[annotation::NAME..].starts_with(TEXT));
         let text = annotation(annotation::kind::STRING, address(TEXT), 8);
         let (flags, bytes) = completed(unreadable | value_flags::NAME_UNREADABLE, &text).unwrap();
-        // There is no memory at 8.
+        // No memory is mapped at address 8.
         assert_eq!(
             flags,
             value_flags::ANNOTATION | value_flags::NAME_UNREADABLE

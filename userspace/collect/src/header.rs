@@ -1,8 +1,8 @@
-//! The header of a record that the collector makes.
+//! Headers of records that the collector makes.
 
 use gputrace_abi::record::RecordHeader;
 
-/// These records are the collector's own: they count as made on CPU 0.
+/// The header of a record that the collector makes itself. It counts as made on CPU 0.
 pub(crate) fn header(size: usize, kind: u8, domain: u8) -> RecordHeader {
     RecordHeader {
         // Sizes of records are asserted to be small.

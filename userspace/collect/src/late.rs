@@ -1,7 +1,8 @@
-//! Packets that no program has read: one doorbell may stand for hundreds, of which a program reads the last few.
+//! Packets that no eBPF program has read: one doorbell may cover hundreds of packets, of which a
+//! program reads only the last few.
 //!
-//! They are read from the ring. Their headers have been consumed by then, their bodies stay until the ring comes
-//! round; whether it has is looked at after the reading.
+//! These packets are read from the queue's ring. Their headers have been consumed by then, but
+//! their bodies stay until the ring wraps around; that is checked after the reading.
 
 use gputrace_abi::{
     domain::Domain,
@@ -10,16 +11,17 @@ use gputrace_abi::{
 use gputrace_codeobj::memory::{Memory, ProcessMemory};
 use zerocopy::FromBytes as _;
 
-/// A packet that was missing and has been found, or is lost for good.
+/// Result of looking for a missing packet.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Late {
-    /// Its record.
+    /// Record of the packet.
     Found(Box<Packet>),
-    /// Its memory could not be read, or holds a later packet.
+    /// The packet's memory could not be read, or holds a later packet.
     Gone,
 }
 
-/// Reads packets of one queue, each given with the one behind it whose doorbell went past it, in order of index.
+/// Reads missing packets of one queue, in order of index. Each is given with the later packet whose
+/// doorbell covered it.
 pub(crate) fn read(pid: u32, due: &[(u64, Packet)], late: &mut Vec<Late>) {
     if due.is_empty() {
         return;
@@ -27,7 +29,7 @@ pub(crate) fn read(pid: u32, due: &[(u64, Packet)], late: &mut Vec<Late>) {
     let Ok(memory) = ProcessMemory::open(pid) else {
         return late.extend(due.iter().map(|_| Late::Gone));
     };
-    // Neighbours in the ring are read at once.
+    // Neighbours in the ring are read together.
     for run in due.chunk_by(|(index, one), (next, other)| {
         let packets = u64::from(one.ring_packets.max(1));
         index.checked_add(1) == Some(*next) && next % packets != 0 && one.ring == other.ring
@@ -41,7 +43,7 @@ fn read_run(memory: &impl Memory, run: &[(u64, Packet)], late: &mut Vec<Late>) {
         return;
     };
     let bytes = ring_bytes(memory, *first, behind, run.len());
-    // A reservation beyond a whole ring may have been written to already.
+    // If indices have been reserved beyond a whole ring, the packet may have been overwritten.
     let reserved = memory.array(behind.queue.wrapping_add(QUEUE_WRITE_INDEX));
     let reserved = reserved.map_or(u64::MAX, u64::from_le_bytes);
     let mut packets = bytes.chunks_exact(PACKET_SIZE);
@@ -57,7 +59,8 @@ fn read_run(memory: &impl Memory, run: &[(u64, Packet)], late: &mut Vec<Late>) {
     }
 }
 
-/// The bytes of `count` packets from `first` on, which do not go over the ring's end; empty if they cannot be read.
+/// The bytes of `count` packets from index `first` on, which must not cross the ring's end; empty
+/// if they cannot be read.
 fn ring_bytes(memory: &impl Memory, first: u64, behind: &Packet, count: usize) -> Vec<u8> {
     let packets = u64::from(behind.ring_packets);
     if !packets.is_power_of_two() {
@@ -94,7 +97,7 @@ mod tests {
 
     use super::*;
 
-    /// A queue's descriptor with a ring of four packets behind it.
+    /// A queue's descriptor followed by a ring of four packets.
     fn queue(reserved: u64) -> Vec<u64> {
         let mut words = vec![0; 32 + 4 * 8];
         words[7] = reserved;

@@ -1,19 +1,19 @@
 //! From ring buffers to the capture file.
 //!
-//! One thread, the [`Collector`], reads all rings in rounds, checks each record, counts it and appends
-//! it to the capture. It decides nothing about targets: the session tells it what to write besides
-//! records ([`Command`]) and hears from it what happened ([`CollectorEvent`]).
+//! One thread, the [`Collector`], reads all rings in rounds. It checks and counts each record and
+//! appends it to the capture. It makes no decisions about targets: the session sends it further
+//! metadata to write ([`Command`]) and receives its events ([`CollectorEvent`]).
 //!
-//! Where the GPU's work is followed, a second thread looks at what only the GPU writes: read indices (`looks` says
-//! when), completion signals, clocks.
+//! If the GPU's work is followed, a second thread reads memory that only the GPU writes: read
+//! indices (`looks` decides when) and completion signals. It also reads the GPUs' clocks.
 //!
-//! The collector waits for no process that is traced: a third thread reads what is read from the memory of processes
-//! (`reading`). And no process gets more of its time and of the capture than its `limits`.
+//! The collector never waits for a traced process: a third thread reads the memory of processes
+//! (`reading`). No process gets more of its time and of the capture than its `limits` allow.
 //!
-//! The accounts are exact. Programs count the calls that they *see* and those that they lose; the
-//! [`accounts`] count the records that reach the capture. Both sides count a call under the CPU and
-//! domain where it began, so that `seen = written + unfinished + dropped` can be checked for each
-//! ([`gputrace_capture::ledger`]), and a difference would be a defect, not noise.
+//! The accounts are exact. The eBPF programs count the calls that they *see* and those that they
+//! lose; the [`accounts`] count the records that reach the capture. Both sides count a call under
+//! the CPU and domain where it began, so that `seen = written + unfinished + dropped` can be
+//! checked for each ([`gputrace_capture::ledger`]). A difference would be a defect, not noise.
 
 #![cfg_attr(
     test,

@@ -1,23 +1,23 @@
-//! What one process may ask of gputrace, so that it cannot take another's share.
+//! Limits on what one process may ask of gputrace, so that it cannot take the share of others.
 //!
-//! A program writes the structures that gputrace follows, so it can claim anything: queues by the
-//! thousand, a doorbell that went past a million packets, a new kernel with each dispatch. Each
-//! such claim costs gputrace memory, reading and room in the capture. [`Limits`] says how much of
-//! it is done for one process, and remembers what was not, for the account.
+//! A program writes the structures that gputrace follows, so it can claim anything: thousands of
+//! queues, a doorbell that covers a million packets, a new kernel with each dispatch. Each claim
+//! costs gputrace memory, reading and room in the capture. [`Limits`] decides how much is done for
+//! one process, and remembers what was refused, for the account.
 
 use std::{
     collections::{BTreeMap, HashMap},
     time::{Duration, Instant},
 };
 
-/// What a process can use up.
+/// A limited resource of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) enum What {
-    /// Packets that no doorbell of theirs told of, to be read from the ring.
+pub(crate) enum Resource {
+    /// Packets without a doorbell of their own, which are read from the ring.
     LatePackets,
-    /// Texts that were not in memory when the function was called, to be read from outside.
+    /// Texts that were not in memory when the function was called, which are read from outside.
     Texts,
-    /// Kernels that are new, which the session then looks for in the process's memory.
+    /// New kernels, which the session looks up in the process's memory.
     Kernels,
     /// Queues that are followed.
     Queues,
@@ -25,7 +25,7 @@ pub(crate) enum What {
     Bytes,
 }
 
-impl What {
+impl Resource {
     const ALL: [Self; 5] = [
         Self::LatePackets,
         Self::Texts,
@@ -34,10 +34,11 @@ impl What {
         Self::Bytes,
     ];
 
-    /// How much a process may have at once, and how much of it comes back in a second.
+    /// The maximum amount that a process may use at once, and the amount that it regains per
+    /// second.
     ///
-    /// A GPU takes some hundred thousand packets a second, most of them with a doorbell each. HSA
-    /// allows 128 queues per process and GPU; large programs have some ten thousand kernels.
+    /// A GPU processes some hundred thousand packets per second, most of them with a doorbell each.
+    /// HSA allows 128 queues per process and GPU; large programs have some ten thousand kernels.
     const fn allowance(self) -> (u64, u64) {
         match self {
             Self::LatePackets => (1 << 16, 1 << 14),
@@ -48,12 +49,12 @@ impl What {
         }
     }
 
-    /// What is said of it.
+    /// Text of the remark on a refusal.
     const fn text(self) -> &'static str {
         match self {
             Self::LatePackets => "packets that one doorbell went past were not read",
-            Self::Texts => "texts that were not in memory were not looked for",
-            Self::Kernels => "kernels were not looked for, and may have no names",
+            Self::Texts => "texts that were not in memory were not read",
+            Self::Kernels => "kernels were not looked up, and may have no names",
             Self::Queues => {
                 "queues were not followed: their dispatches without signals have no times"
             }
@@ -62,33 +63,34 @@ impl What {
     }
 }
 
-/// What is left to a process of one thing.
+/// Remaining amount of one resource of a process.
 #[derive(Clone, Copy, Debug)]
 struct Left {
-    /// In units of 1 / 2^20, so that parts of one add up.
+    /// Amount in units of 1 / 2^20, so that fractions add up.
     amount: u64,
     since: Instant,
 }
 
 const UNIT: u64 = 1 << 20;
 
-/// Processes of which it is known what is left to them; beyond, those with everything left are forgotten.
+/// Number of processes above which those that have used nothing are forgotten.
 const PROCESSES: usize = 1 << 14;
 
-/// Kinds of refusals that are remembered by process; more are added up under process 0.
+/// Maximum number of refusals remembered by process and resource; further ones are added up under
+/// process 0.
 const REFUSALS: usize = 1 << 10;
 
-/// What is left to whom.
+/// Remaining amounts of all processes.
 #[derive(Debug, Default)]
 pub(crate) struct Limits {
-    left: HashMap<u32, [Option<Left>; What::ALL.len()]>,
-    refused: BTreeMap<(u32, What), u64>,
+    left: HashMap<u32, [Option<Left>; Resource::ALL.len()]>,
+    refused: BTreeMap<(u32, Resource), u64>,
 }
 
 impl Limits {
-    /// Takes so much of what is left to a process; false if that is less. Then nothing is taken, and the refusal is
-    /// counted.
-    pub(crate) fn take(&mut self, pid: u32, what: What, count: u64, now: Instant) -> bool {
+    /// Takes `count` from the remaining amount of a process. Returns false if there is less; then
+    /// nothing is taken, and the refusal is counted.
+    pub(crate) fn take(&mut self, pid: u32, what: Resource, count: u64, now: Instant) -> bool {
         if self.left.len() >= PROCESSES && !self.left.contains_key(&pid) {
             self.forget_idle(now);
         }
@@ -111,9 +113,9 @@ impl Limits {
         is_granted
     }
 
-    /// As much of `count` as is left; what is more is refused.
-    pub(crate) fn take_some(&mut self, pid: u32, what: What, count: u64, now: Instant) -> u64 {
-        // Brings what is left up to date.
+    /// Takes as much of `count` as is left, and returns it; the rest is refused.
+    pub(crate) fn take_some(&mut self, pid: u32, what: Resource, count: u64, now: Instant) -> u64 {
+        // Brings the remaining amount up to date.
         self.take(pid, what, 0, now);
         let left = self
             .left
@@ -127,8 +129,8 @@ impl Limits {
         granted
     }
 
-    /// A process has given something back.
-    pub(crate) fn give_back(&mut self, pid: u32, what: What, count: u64) {
+    /// Returns an amount that a process no longer uses.
+    pub(crate) fn give_back(&mut self, pid: u32, what: Resource, count: u64) {
         if let Some(Some(left)) = self
             .left
             .get_mut(&pid)
@@ -139,12 +141,12 @@ impl Limits {
         }
     }
 
-    /// A process has ended.
+    /// Forgets a process that has ended.
     pub(crate) fn ended(&mut self, pid: u32) {
         self.left.remove(&pid);
     }
 
-    /// What has been refused to whom, to be said: the process (0: several), how often, what. Nothing is left.
+    /// Takes the refusals so far, as remarks: the process (0: several), how often, and what.
     pub(crate) fn take_refused(&mut self) -> Vec<String> {
         std::mem::take(&mut self.refused)
             .into_iter()
@@ -155,7 +157,7 @@ impl Limits {
             .collect()
     }
 
-    fn refuse(&mut self, pid: u32, what: What, count: u64) {
+    fn refuse(&mut self, pid: u32, what: Resource, count: u64) {
         let is_known = self.refused.contains_key(&(pid, what));
         let pid = if is_known || self.refused.len() < REFUSALS {
             pid
@@ -166,10 +168,10 @@ impl Limits {
         *refused = refused.saturating_add(count);
     }
 
-    /// Forgets processes to which everything is left, or would be by now.
+    /// Forgets processes that have used nothing, or have regained everything by now.
     fn forget_idle(&mut self, now: Instant) {
         self.left.retain(|_, all| {
-            What::ALL.iter().zip(all).any(|(what, left)| {
+            Resource::ALL.iter().zip(all).any(|(what, left)| {
                 let (most, per_second) = what.allowance();
                 left.as_mut().is_some_and(|left| {
                     left.refill(most, per_second, now);
@@ -183,13 +185,14 @@ impl Limits {
 impl Left {
     fn refill(&mut self, most: u64, per_second: u64, now: Instant) {
         let passed = now.saturating_duration_since(self.since);
-        // Not at every record.
+        // Limits how often this is computed.
         if passed < Duration::from_millis(1) {
             return;
         }
         self.since = now;
         let micros = u64::try_from(passed.as_micros()).unwrap_or(u64::MAX);
-        // A unit and a microsecond are so nearly the same part of one and of a second that they are taken for it.
+        // A unit is about one millionth of one, as a microsecond is of a second, so they are
+        // treated as equal.
         let more = micros.saturating_mul(per_second);
         self.amount = self.amount.saturating_add(more).min(most * UNIT);
     }
@@ -203,19 +206,19 @@ mod tests {
     fn one_process_does_not_use_up_what_another_has() {
         let mut limits = Limits::default();
         let now = Instant::now();
-        let (most, per_second) = What::Texts.allowance();
-        assert!(limits.take(1, What::Texts, most, now));
-        assert!(!limits.take(1, What::Texts, 1, now));
-        assert!(limits.take(2, What::Texts, 1, now), "another process");
-        assert!(limits.take(1, What::Kernels, 1, now), "another thing");
+        let (most, per_second) = Resource::Texts.allowance();
+        assert!(limits.take(1, Resource::Texts, most, now));
+        assert!(!limits.take(1, Resource::Texts, 1, now));
+        assert!(limits.take(2, Resource::Texts, 1, now), "another process");
+        assert!(limits.take(1, Resource::Kernels, 1, now), "another thing");
         let later = now + Duration::from_secs(1);
         assert!(
-            limits.take(1, What::Texts, most.min(per_second) - 1, later),
+            limits.take(1, Resource::Texts, most.min(per_second) - 1, later),
             "comes back"
         );
         assert_eq!(
             limits.take_refused(),
-            ["process 1: 1 texts that were not in memory were not looked for"]
+            ["process 1: 1 texts that were not in memory were not read"]
         );
         assert!(limits.take_refused().is_empty(), "said once");
     }
@@ -224,13 +227,13 @@ mod tests {
     fn what_is_left_is_taken_in_part() {
         let mut limits = Limits::default();
         let now = Instant::now();
-        let (most, _) = What::LatePackets.allowance();
+        let (most, _) = Resource::LatePackets.allowance();
         assert_eq!(
-            limits.take_some(1, What::LatePackets, most - 10, now),
+            limits.take_some(1, Resource::LatePackets, most - 10, now),
             most - 10
         );
-        assert_eq!(limits.take_some(1, What::LatePackets, 100, now), 10);
-        assert_eq!(limits.take_some(1, What::LatePackets, 100, now), 0);
+        assert_eq!(limits.take_some(1, Resource::LatePackets, 100, now), 10);
+        assert_eq!(limits.take_some(1, Resource::LatePackets, 100, now), 0);
         assert!(limits.take_refused()[0].starts_with("process 1: 190 "));
     }
 
@@ -238,15 +241,15 @@ mod tests {
     fn what_is_held_comes_back_when_it_is_given_back() {
         let mut limits = Limits::default();
         let now = Instant::now();
-        let (most, _) = What::Queues.allowance();
+        let (most, _) = Resource::Queues.allowance();
         let later = now + Duration::from_hours(1);
-        assert!(limits.take(1, What::Queues, most, now));
-        assert!(!limits.take(1, What::Queues, 1, later));
-        limits.give_back(1, What::Queues, 1);
-        assert!(limits.take(1, What::Queues, 1, later));
-        assert!(!limits.take(1, What::Queues, 1, later));
+        assert!(limits.take(1, Resource::Queues, most, now));
+        assert!(!limits.take(1, Resource::Queues, 1, later));
+        limits.give_back(1, Resource::Queues, 1);
+        assert!(limits.take(1, Resource::Queues, 1, later));
+        assert!(!limits.take(1, Resource::Queues, 1, later));
         limits.ended(1);
-        assert!(limits.take(1, What::Queues, most, later));
+        assert!(limits.take(1, Resource::Queues, most, later));
     }
 
     #[test]
@@ -256,14 +259,14 @@ mod tests {
         for pid in 1..2 * PROCESSES as u32 {
             assert!(limits.take(
                 pid,
-                What::Texts,
+                Resource::Texts,
                 1,
                 now + Duration::from_secs(u64::from(pid))
             ));
         }
         assert!(limits.left.len() <= PROCESSES);
         for pid in 1..2 * REFUSALS as u32 {
-            limits.refuse(pid, What::Texts, 1);
+            limits.refuse(pid, Resource::Texts, 1);
         }
         let refused = limits.take_refused();
         assert_eq!(refused.len(), REFUSALS + 1);

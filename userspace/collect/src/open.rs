@@ -1,7 +1,7 @@
-//! Completion signals of a process that stay open: the collector looks at them itself.
+//! Completion signals of a process that stay open: the collector reads them itself.
 //!
-//! Most signals are read by the kernel programs, when the runtime uses them again. Those that the
-//! runtime leaves alone for long are read here.
+//! Most signals are read by the eBPF programs when the runtime uses them again. Signals that the
+//! runtime does not touch for long are read here.
 
 use std::{
     collections::BTreeMap,
@@ -18,41 +18,43 @@ use zerocopy::FromBytes as _;
 
 use crate::header::header;
 
-/// A signal that is open for longer is looked at from time to time.
+/// How long a signal is open before it is read from time to time.
 const OPEN_FOR: Duration = Duration::from_millis(50);
 
-/// Signals of one process that are looked at in one go, at most.
+/// Maximum number of signals of one process that are read in one go.
 const PER_LOOK: usize = 256;
 
-/// Signals of one process that are waited for, at most. A program that works well has some hundred open.
+/// Maximum number of signals of one process that are waited for. A correct program has some hundred
+/// open at a time.
 pub(crate) const MOST: usize = 1 << 16;
 
-/// How often a signal is read again when its reading took too long, at the end of a recording.
+/// Maximum number of attempts to read a signal at the end of a recording, when readings take too
+/// long.
 const TRIES: usize = 8;
 
 /// The open signals of a process.
 #[derive(Debug, Default)]
 pub(crate) struct OpenSignals {
-    /// With when each was last known to be used.
+    /// Signals, with the time of their last known use.
     since: BTreeMap<u64, Instant>,
-    /// Where the next look at them begins.
+    /// The signal at which the next round of readings begins.
     next: u64,
-    /// Signals that are not waited for because there are too many.
+    /// Number of signals that are not waited for because there are too many.
     refused: u64,
 }
 
 impl OpenSignals {
-    /// Whether there are any.
+    /// Whether no signal is open.
     pub(crate) fn is_empty(&self) -> bool {
         self.since.is_empty()
     }
 
-    /// How many signals were not waited for because [`MOST`] were open.
+    /// Number of signals that were not waited for because [`MOST`] were open.
     pub(crate) fn refused(&self) -> u64 {
         self.refused
     }
 
-    /// A signal is used.
+    /// Notes the use of a signal.
     pub(crate) fn used(&mut self, signal: u64, now: Instant) {
         if self.since.len() < MOST || self.since.contains_key(&signal) {
             self.since.insert(signal, now);
@@ -61,14 +63,14 @@ impl OpenSignals {
         }
     }
 
-    /// A signal was read by somebody else.
+    /// Notes that a signal was read elsewhere.
     pub(crate) fn read(&mut self, signal: u64) {
         self.since.remove(&signal);
     }
 
-    /// Reads some of the signals that have been open for long in process `pid`; `found` is told of
-    /// those that are complete. The `last` time it is all signals, whether they are complete or not.
-    /// `clock` is `CLOCK_BOOTTIME`, ns.
+    /// Reads some of the signals of process `pid` that have been open for long, and calls `found`
+    /// with those that are complete. If `last` is set, reads all signals, and passes on incomplete
+    /// ones as well. `clock` is `CLOCK_BOOTTIME`, ns.
     pub(crate) fn look(
         &mut self,
         (pid, memory): (u32, &impl Memory),
@@ -97,29 +99,29 @@ impl OpenSignals {
                 Some(Poll::Gone) => {
                     self.since.remove(&signal);
                 }
-                // It is not complete, or looked at again later.
+                // The signal is not complete, or is read again later.
                 _ => {}
             }
         }
     }
 }
 
-/// What a try to read a signal came to.
+/// Result of an attempt to read a signal.
 enum Poll {
     Done(Completion),
-    /// There is no memory any more.
+    /// The memory does not exist any more.
     Gone,
-    /// Between the reading and the next look at the clock lay too much time: the signal may have been
-    /// prepared for another use meanwhile, of which the reading says nothing.
+    /// Too much time passed between the reading and the next look at the clock. Meanwhile the
+    /// signal may have been prepared for another use, about which the reading says nothing.
     Slow,
 }
 
 fn poll((pid, memory): (u32, &impl Memory), signal: u64, clock: &impl Fn() -> u64) -> Poll {
     let before = clock();
-    // `amd_signal_t` and ROCr's words behind it.
+    // `amd_signal_t`, followed by ROCr's own words.
     let words = memory.array::<104>(signal).ok();
     let words = words.and_then(|bytes| <[u64; 13]>::read_from_bytes(&bytes).ok());
-    // After the value: one that is complete proves that the work had ended by then.
+    // Read after the value: a complete signal proves that the work had ended by this time.
     let time = clock();
     let Some(
         [
@@ -171,7 +173,8 @@ mod tests {
 
     use super::*;
 
-    /// A signal whose value is told by the clock, which goes on by `takes` ns with each reading.
+    /// A process with a signal whose value is the clock's time. Each reading advances the clock by
+    /// `takes` ns.
     struct Process<'a> {
         clock: &'a Cell<u64>,
         takes: Vec<u64>,
@@ -187,7 +190,7 @@ mod tests {
         }
     }
 
-    /// When the readings that were written down were made, and whether the signal is still waited for.
+    /// The times of the readings that were recorded, and whether the signal is still waited for.
     fn looked(takes: &[u64], last: bool) -> (Vec<u64>, bool) {
         let clock = Cell::new(1_000);
         let process = Process {
@@ -209,8 +212,8 @@ mod tests {
         (times, !signals.is_empty())
     }
 
-    /// What was read long before the time that the record bears may be about an earlier use of the
-    /// signal: it would prove the end of one that has just begun.
+    /// A reading made long before its record's time may be about an earlier use of the signal: it
+    /// would prove the end of work that has just begun.
     #[test]
     fn slow_readings_prove_nothing() {
         assert_eq!(
@@ -218,7 +221,7 @@ mod tests {
             (vec![1_000 + POLL_SPREAD], false)
         );
         assert_eq!(looked(&[POLL_SPREAD + 1], false), (vec![], true));
-        // There is no later at the end: it is read again.
+        // At the end there is no later attempt, so the signal is read again at once.
         assert_eq!(
             looked(&[POLL_SPREAD + 1, 5], true),
             (vec![1_000 + POLL_SPREAD + 6], false)

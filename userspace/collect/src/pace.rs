@@ -1,29 +1,31 @@
-//! How often the state of the accounts and of the host's clocks is written.
+//! Decides how often the accounts and the host's clocks are written.
 //!
-//! While something happens, once a second and every ten seconds. While nothing does, what would be written
-//! says nothing new, and a recording of days is to stay small.
+//! During activity they are written every second and every ten seconds. Without activity they would
+//! say nothing new, and a recording of days should stay small.
 
 use gputrace_capture::ledger::Ledger;
 
-/// An account is written at least so often, ns.
+/// Maximum time between two accounts, ns.
 const ACCOUNT: u64 = 3_600_000_000_000;
 
-/// Clocks are written at least so often, ns. In that time they drift against each other by some 100 us.
+/// Maximum time between two clock readings, ns. In that time clocks drift against each other by
+/// some 100 us.
 const CLOCKS: u64 = 300_000_000_000;
 
-/// What was written last.
+/// State of what was written last.
 #[derive(Debug, Default)]
 pub(crate) struct Pace {
     last: Option<Ledger>,
-    /// The newest of those like the last one.
+    /// The newest account that equals the last one written.
     passed_over: Option<Ledger>,
-    /// Whether the last one was written twice: who follows the recording knows then that nothing is to come.
+    /// Whether the last one was written twice. A reader that follows the recording then knows that
+    /// nothing more is to come.
     repeated: bool,
     clocks: Option<u64>,
 }
 
 impl Pace {
-    /// What is to be written of the accounts, now that they stand so.
+    /// The accounts to write, given the current one.
     pub(crate) fn ledgers(&mut self, ledger: Ledger) -> Vec<Ledger> {
         let mut due = Vec::new();
         let is_new = self
@@ -31,7 +33,7 @@ impl Pace {
             .as_ref()
             .is_none_or(|last| !says_the_same(last, &ledger));
         if is_new {
-            // Whatever has changed did so after this one.
+            // All changes happened after this account.
             due.extend(self.passed_over.take());
             self.repeated = false;
         } else if self.repeated && !self.is_old(ledger.time) {
@@ -64,7 +66,8 @@ impl Pace {
     }
 }
 
-/// Whether two accounts differ in their times only. Events of processes of the whole node are no news.
+/// Whether two accounts differ only in their times. Events of processes of the whole node are
+/// ignored.
 fn says_the_same(one: &Ledger, other: &Ledger) -> bool {
     let numbers = |ledger: &Ledger| {
         (
@@ -87,7 +90,7 @@ mod tests {
     const SECOND: u64 = 1_000_000_000;
     const WEEK: u64 = 7 * 24 * 3_600;
 
-    /// The accounts of a node of so many CPUs that has worked before.
+    /// The accounts of a node with this many CPUs that has worked before.
     fn ledger_of(cpus: u32, second: u64, seen: u64) -> Ledger {
         let row = |cpu: u32| LedgerRow {
             cpu: cpu / 4,
@@ -117,7 +120,7 @@ mod tests {
         (writer.size() - before) * count as u64
     }
 
-    /// What the collector writes while nothing happens, for a week by its clock, on 256 CPUs.
+    /// What the collector writes during a week without activity, by its clock, on 256 CPUs.
     #[test]
     fn a_week_in_which_nothing_happens_is_small() {
         let mut pace = Pace::default();
@@ -152,7 +155,8 @@ mod tests {
             let times = pace.ledgers(ledger(second, seen)).into_iter();
             written.extend(times.map(|ledger| ledger.time / SECOND));
         }
-        // Twice, so that a reader who follows knows that no more is to come; then before and after the change.
+        // Written twice, so that a reader that follows knows that no more is to come; then before
+        // and after the change.
         assert_eq!(written, [0, 1, 99, 100, 101]);
     }
 

@@ -1,7 +1,8 @@
-//! What the collector has ordered to be read and has not got yet.
+//! Readings that the collector has ordered and not received yet.
 //!
-//! A value stands before its call in the capture, which is what epoch marks promise. So a mark waits for the values
-//! that were ordered before it, for half a second at most; then they are written as they came.
+//! In the capture, a value comes before its call, as epoch marks promise. So a mark waits for the
+//! values that were ordered before it, for half a second at most; after that they are written as
+//! they were.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -10,48 +11,49 @@ use std::{
 
 use gputrace_capture::meta::Epoch;
 
-/// For how long an answer is waited for.
+/// Maximum wait for an answer.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// Something that was ordered.
+/// A reading that was ordered.
 #[derive(Debug)]
 pub(crate) enum Ordered {
-    /// A value's record as it came, and those of the same call that came behind it and were not ordered: annotations have
-    /// an order.
+    /// A value's record as it arrived, and later records of the same call that needed no reading:
+    /// annotations have an order.
     Value(Vec<u8>, Vec<Vec<u8>>),
-    /// So many packets.
+    /// A number of packets.
     Packets(usize),
 }
 
-/// See the module's documentation.
+/// The orders, and the epoch marks that wait for them.
 #[derive(Debug, Default)]
 pub(crate) struct Pending {
     next: u64,
     ordered: BTreeMap<u64, (Instant, Ordered)>,
-    /// The last value that was ordered, and the call that it is of.
+    /// The last value that was ordered (its order's number), and its call.
     last: Option<(u64, u64)>,
-    /// Epoch marks that wait, each with the number of the first order behind it.
+    /// Waiting epoch marks, each with the number of the first order that follows it.
     marks: VecDeque<(u64, Epoch)>,
 }
 
 impl Pending {
-    /// The number of the next order.
+    /// Returns the number of the next order.
     pub(crate) fn number(&mut self) -> u64 {
         self.next += 1;
         self.next - 1
     }
 
-    /// Something was ordered.
+    /// Adds an order.
     pub(crate) fn add(&mut self, number: u64, ordered: Ordered, now: Instant) {
         self.ordered.insert(number, (now, ordered));
     }
 
-    /// The value that was ordered last is one of this call.
+    /// Notes that the value ordered last belongs to this call.
     pub(crate) fn is_of_call(&mut self, number: u64, correlation: u64) {
         self.last = Some((number, correlation));
     }
 
-    /// Puts the record of a value behind one of the same call that is waited for; false if there is none.
+    /// Appends the record of a value to an order of the same call that is still open. Returns false
+    /// if there is none.
     pub(crate) fn follows(&mut self, correlation: u64, record: &[u8]) -> bool {
         let last = self.last.filter(|(_, call)| *call == correlation);
         let Some((_, Ordered::Value(_, followers))) =
@@ -63,15 +65,15 @@ impl Pending {
         true
     }
 
-    /// What was ordered with this number, if it is still waited for.
+    /// Takes the order with this number, if its answer is still waited for.
     pub(crate) fn take(&mut self, number: u64) -> Option<Ordered> {
         Some(self.ordered.remove(&number)?.1)
     }
 
-    /// What has been waited for long enough; with `all` everything.
+    /// Takes the orders that have waited long enough; with `all`, every order.
     pub(crate) fn overdue(&mut self, now: Instant, all: bool) -> Vec<Ordered> {
         let mut overdue = Vec::new();
-        // Orders are numbered in order of time.
+        // The numbers of orders increase with time.
         while let Some(first) = self.ordered.first_entry()
             && (all || now >= first.get().0 + PATIENCE)
         {
@@ -80,12 +82,12 @@ impl Pending {
         overdue
     }
 
-    /// A round has ended, and everything before this mark is written or ordered.
+    /// Adds a mark at the end of a round: everything before it is written or ordered.
     pub(crate) fn mark(&mut self, epoch: Epoch) {
         self.marks.push_back((self.next, epoch));
     }
 
-    /// The latest mark for which everything has been written.
+    /// Takes the latest mark for which everything has been written.
     pub(crate) fn due_mark(&mut self) -> Option<Epoch> {
         let values = self.ordered.iter();
         let mut values = values.filter(|(_, (_, ordered))| matches!(ordered, Ordered::Value(..)));
@@ -104,7 +106,7 @@ impl Pending {
         !self.ordered.is_empty()
     }
 
-    /// Whether anything is waited for.
+    /// Whether an order or a mark is waiting.
     pub(crate) fn any(&self) -> bool {
         !self.ordered.is_empty() || !self.marks.is_empty()
     }

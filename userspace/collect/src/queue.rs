@@ -1,4 +1,4 @@
-//! One queue as the watcher knows it: whether it is at work, how fast, and how often to look at it.
+//! The watcher's state of one queue: whether it is at work, how fast, and how often to look at it.
 
 use std::time::{Duration, Instant};
 
@@ -14,33 +14,36 @@ use crate::{
     scratch::Scratch,
 };
 
-/// For how long after its last packet without a signal, or the last step of its read index, a queue with packets counts
-/// as busy. A queue that hangs is looked at every [`LOOK_EVERY`].
+/// How long a queue with packets counts as busy after its last packet without a signal, or the last
+/// change of its read index. A queue that hangs is looked at every [`LOOK_EVERY`].
 const BUSY_FOR: Duration = Duration::from_millis(200);
 
-/// For how long a queue is looked at in which nothing is left: the collector may be about to tell of a packet, which it
-/// does every 20 ms.
+/// How long an empty queue is still looked at: the collector may be about to report a packet, which
+/// it does every 20 ms.
 const LINGER: Duration = Duration::from_millis(25);
 
-/// With fewer packets in it a queue is not looked at more often for their shortness.
+/// With fewer packets than this, short packets do not make looks more frequent.
 const MANY: u64 = 4;
 
-/// What is known of a queue.
+/// State of a queue.
 pub(crate) struct Queue {
-    /// Until then it counts as busy if packets are in it, and is looked at if none are.
+    /// Until this time, the queue counts as busy if it has packets, and is looked at if it has
+    /// none.
     pub(crate) busy_until: Instant,
     pub(crate) linger_until: Instant,
     pub(crate) read_index: Option<u64>,
     pub(crate) write_index: u64,
-    /// Just before the read index was last read, ns `CLOCK_BOOTTIME`; 0 if it never was.
+    /// Time just before the last reading of the read index, ns `CLOCK_BOOTTIME`; 0 if it was never
+    /// read.
     pub(crate) looked: u64,
-    /// When the read index was first seen as it is, ns `CLOCK_BOOTTIME`.
+    /// When the read index was first seen with its current value, ns `CLOCK_BOOTTIME`.
     pub(crate) since: u64,
-    /// From one packet's begin to the next, ns, as far as it was seen: a mean in which the last ones count most.
+    /// Observed time from one packet's begin to the next, ns: a mean in which the most recent ones
+    /// weigh most.
     pub(crate) pace: u64,
-    /// Whether packets without signals are, or may be, in it.
+    /// Whether the queue has, or may have, packets without signals.
     pub(crate) is_followed: bool,
-    /// Known if the scratch memory of queues is looked at.
+    /// Set if the scratch memory of queues is looked at.
     pub(crate) scratch: Option<Scratch>,
 }
 
@@ -59,14 +62,14 @@ impl Queue {
         }
     }
 
-    /// A packet without a signal was submitted.
+    /// Notes the submission of a packet without a signal.
     pub(crate) fn submitted(&mut self, now: Instant) {
         self.busy_until = now + BUSY_FOR;
         self.linger_until = now + LINGER;
         self.is_followed = true;
     }
 
-    /// How often to look at it, ns; `None` if nothing is expected.
+    /// How often to look at the queue, ns; `None` if nothing is expected.
     pub(crate) fn wanted(&self, now: Instant) -> Option<u64> {
         let left = self
             .write_index
@@ -81,14 +84,14 @@ impl Queue {
         }
     }
 
-    /// Whether so many packets are in it that it is looked at for their shortness.
+    /// Whether the queue has so many packets that short packets make looks more frequent.
     pub(crate) fn has_many(&self) -> bool {
         self.write_index
             .saturating_sub(self.read_index.unwrap_or(0))
             >= MANY
     }
 
-    /// Takes note of a look; the state to write down if the read index has changed.
+    /// Notes a look. Returns the state to record if the read index has changed.
     pub(crate) fn look(
         &mut self,
         pid: u32,

@@ -1,8 +1,8 @@
-//! A thread that reads processes for the collector, which must not wait for them.
+//! A thread that reads the memory of processes for the collector, which must not wait for them.
 //!
-//! Each read is bounded ([`gputrace_reader`]), but many of them are long all the same, and the rings would run
-//! full meanwhile. So the collector gives orders and goes on; answers come back as commands. It gives no more orders than
-//! fit into the channel.
+//! Each reading is bounded ([`gputrace_reader`]), but many of them take long nevertheless, and the
+//! rings would fill up meanwhile. So the collector sends orders and continues; answers come back as
+//! commands. It sends no more orders than fit into the channel.
 
 use std::{
     io,
@@ -17,28 +17,28 @@ use crate::{
     late::{self, Late},
 };
 
-/// Orders that wait.
+/// Maximum number of waiting orders.
 const ROOM: usize = 512;
 
-/// What is to be read.
+/// A reading to be made.
 #[derive(Debug)]
 pub(crate) enum Order {
-    /// The constant that a value's record says was not readable.
+    /// The constant that a value's record marks as unreadable.
     Value(Vec<u8>),
-    /// Packets of one queue of a process, each with the one behind it.
+    /// Packets of one queue of a process, each with the later packet that covered it.
     Packets(u32, Vec<(u64, Packet)>),
 }
 
-/// What was read.
+/// Result of a reading.
 #[derive(Debug)]
 pub enum Read {
-    /// The record with the value; `None`: as it was.
+    /// The record with the value; `None`: the record stays as it was.
     Value(Option<Vec<u8>>),
     /// The packets.
     Packets(Vec<Late>),
 }
 
-/// Where orders go to.
+/// The sending end for orders.
 #[derive(Debug)]
 pub(crate) struct Reading(SyncSender<(u64, Order)>);
 
@@ -52,14 +52,15 @@ impl Reading {
         Ok(Self(orders))
     }
 
-    /// Gives an order; false if there is no room for it.
+    /// Sends an order. Returns false if there is no room for it.
     pub(crate) fn order(&self, number: u64, order: Order) -> bool {
         self.0.try_send((number, order)).is_ok()
     }
 }
 
 fn run(orders: &Receiver<(u64, Order)>, answers: &Sender<Command>) {
-    // A program whose text is to be read may end soon. If this fails, the first order will as well.
+    // Prepared now because a program whose text is to be read may end soon. If this fails, the
+    // first order fails as well.
     let _ = gputrace_reader::prepare();
     while let Ok((number, order)) = orders.recv() {
         let read = match order {
@@ -70,7 +71,7 @@ fn run(orders: &Receiver<(u64, Order)>, answers: &Sender<Command>) {
                 Read::Packets(late)
             }
         };
-        // A collector that is gone needs nothing any more.
+        // If the collector is gone, nobody needs the answer.
         if answers.send(Command::Read(number, Box::new(read))).is_err() {
             return;
         }

@@ -1,4 +1,4 @@
-//! Reading rings: one bounded round after another.
+//! Reads rings in bounded rounds.
 
 use std::os::fd::{AsFd as _, BorrowedFd};
 
@@ -13,27 +13,28 @@ use gputrace_abi::{
 use gputrace_loader::Ring;
 use zerocopy::FromBytes as _;
 
-/// A record whose kind and size fit each other.
+/// A record whose kind and size agree.
 pub(crate) enum Checked<'a> {
     /// A finished or unfinished call.
     Call(RecordHeader, &'a [u8]),
     /// A task or linker event.
     Task(RecordHeader, &'a [u8]),
-    /// A request to the driver, or something that the kernel did to a thread or process.
+    /// A request to the driver, or a kernel event about a thread or process.
     Kernel(RecordHeader, &'a [u8]),
-    /// A tracepoint's, of any process.
+    /// A record of a tracepoint, of any process.
     Trace(RecordHeader, &'a [u8]),
-    /// About the GPU's work.
+    /// A record about the GPU's work.
     Gpu(RecordHeader, &'a [u8]),
-    /// What a pointer of a call points to; more bytes than it needs.
+    /// The value that a pointer argument of a call points to; the record has more bytes than it
+    /// needs.
     Value(&'a [u8]),
     /// A queue or agent seen for the first time.
     Described(&'a [u8]),
-    /// None of these: CPU and domain to count it under.
+    /// An invalid record, with the CPU and domain under which it is counted.
     Malformed(u32, u8),
 }
 
-/// Checks what a ring gave.
+/// Checks a record from a ring.
 pub(crate) fn check(cpu: u32, bytes: &[u8]) -> Checked<'_> {
     let Ok((header, _)) = RecordHeader::read_from_prefix(bytes) else {
         return Checked::Malformed(cpu, 0);
@@ -68,12 +69,12 @@ pub(crate) fn check(cpu: u32, bytes: &[u8]) -> Checked<'_> {
     }
 }
 
-/// A ring and the CPU it belongs to.
+/// A ring, and the CPU that it belongs to.
 pub(crate) struct CpuRing {
     pub(crate) cpu: u32,
     ring: Ring,
-    /// Most that one round takes: about what the ring can hold, so that a round ends even while a
-    /// program keeps writing.
+    /// Maximum number of bytes taken per round: about what the ring can hold, so that a round ends
+    /// even if a program keeps writing.
     limit: usize,
 }
 
@@ -86,7 +87,7 @@ impl CpuRing {
         self.ring.as_fd()
     }
 
-    /// Gives every waiting record to `take`; returns their bytes in all.
+    /// Passes every waiting record to `take`, and returns their total size in bytes.
     pub(crate) fn drain(&mut self, mut take: impl FnMut(&[u8])) -> usize {
         let mut bytes = 0;
         while bytes < self.limit

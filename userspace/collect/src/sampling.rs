@@ -1,8 +1,8 @@
-//! When the GPUs' clocks are read: while GPUs work, and only then.
+//! Decides when the GPUs' clocks are read: only while GPUs work.
 //!
-//! Reading the clock of a GPU that is idle may keep it from falling asleep, and who has KFD open is in the way
-//! of an administrator who changes partitions or drivers. So KFD is opened when work is seen, and left some
-//! time after the last.
+//! Reading the clock of an idle GPU may keep it from falling asleep, and a process that has KFD
+//! open blocks an administrator who changes partitions or drivers. So KFD is opened when work is
+//! seen, and closed some time after the last work.
 
 use std::collections::BTreeMap;
 
@@ -14,20 +14,20 @@ use gputrace_kfd::{
 
 use crate::clocks;
 
-/// How often clocks are read while work is submitted, ns: ten times a second, so that drift between two
-/// samples is below a microsecond.
+/// How often clocks are read while work is submitted, ns: ten times per second, so that drift
+/// between two samples is below a microsecond.
 const EVERY: u64 = 100_000_000;
 
-/// How often while work goes on for long and no new comes, ns.
+/// How often clocks are read while work continues and no new work is submitted, ns.
 const SELDOM: u64 = 1_000_000_000;
 
-/// How long after the last work KFD stays open, ns.
+/// How long KFD stays open after the last work, ns.
 const LINGER: u64 = 2_000_000_000;
 
-/// After a failure to open KFD it is tried again so much later, ns.
+/// Pause after a failure to open KFD before the next attempt, ns.
 const AGAIN: u64 = 10_000_000_000;
 
-/// Of so much time the last sample is enough if the others say nothing new, ns.
+/// Time of which only the last sample is written, if the others say nothing new, ns.
 const WINDOW: u64 = 1_000_000_000;
 
 /// The clocks of this node's GPUs.
@@ -36,14 +36,15 @@ pub struct GpuClocks {
     paths: Paths,
     gpu_ids: Vec<u32>,
     lease: Option<Lease>,
-    /// What was read when it was tried.
+    /// Samples of the first reading, which shows whether the clocks can be read.
     first: Vec<ClockSample>,
 }
 
 impl GpuClocks {
-    /// The clocks of the GPUs with these numbers. They are read once, to see whether they can be.
+    /// The clocks of the GPUs with these ids. They are read once, to see whether they can be read.
     ///
     /// # Errors
+    ///
     /// [`ClockError`]: KFD cannot be opened.
     pub fn new(paths: Paths, gpu_ids: Vec<u32>) -> Result<Self, ClockError> {
         let mut clocks = Self {
@@ -59,13 +60,13 @@ impl GpuClocks {
     }
 }
 
-/// What reads clocks; tests have one of their own.
+/// Reads clocks. Tests have an implementation of their own.
 pub(crate) trait Reader {
-    /// Makes ready for reading.
+    /// Prepares for reading.
     fn open(&mut self) -> Result<(), ClockError>;
-    /// Reads what can be read.
+    /// Reads all clocks that can be read.
     fn read(&mut self) -> Vec<ClockSample>;
-    /// Lets go of everything.
+    /// Closes everything that was opened.
     fn close(&mut self);
 }
 
@@ -81,7 +82,8 @@ impl Reader for GpuClocks {
             return samples;
         };
         match lease.sample_all() {
-            // One sample more or less; that there are none at all is said by the timeline.
+            // A single missing sample does not matter. The timeline reports it if there are none at
+            // all.
             Ok(found) => samples.extend(found.into_iter().filter_map(|sample| {
                 sample
                     .inspect_err(|error| tracing::debug!("GPU clock: {error}"))
@@ -100,7 +102,7 @@ impl Reader for GpuClocks {
     }
 }
 
-/// Reads clocks when it is time.
+/// Reads clocks when they are due.
 #[derive(Debug)]
 pub(crate) struct Sampling<R> {
     reader: R,
@@ -113,7 +115,8 @@ pub(crate) struct Sampling<R> {
 }
 
 impl<R: Reader> Sampling<R> {
-    /// With `prompt`, every sample is given out at once: somebody is waiting for it.
+    /// Makes a sampler. With `prompt`, every sample is written at once, because somebody waits for
+    /// it.
     pub(crate) fn new(reader: R, prompt: bool) -> Self {
         Self {
             reader,
@@ -130,12 +133,12 @@ impl<R: Reader> Sampling<R> {
         self.is_open
     }
 
-    /// Work was submitted at `now`.
+    /// Notes that work was submitted at `now`.
     pub(crate) fn works(&mut self, now: u64) {
         self.worked = Some(now);
     }
 
-    /// Reads the clocks if it is time. `is_busy` says whether there is work that has not ended.
+    /// Reads the clocks if they are due. `is_busy` says whether there is unfinished work.
     pub(crate) fn tick(&mut self, now: u64, is_busy: bool, into: &mut Vec<Meta>) {
         let is_recent = self
             .worked
@@ -157,12 +160,12 @@ impl<R: Reader> Sampling<R> {
         self.read(into);
         if !is_wanted {
             self.close(into);
-            // The next work is not to wait.
+            // The next work must not wait for its first sample.
             self.due = now;
         }
     }
 
-    /// Reads the clocks a last time, if they have been needed since the last time.
+    /// Reads the clocks a last time, if there was work since the previous reading.
     pub(crate) fn finish(&mut self, now: u64, is_busy: bool, into: &mut Vec<Meta>) {
         self.due = now;
         self.tick(now, is_busy, into);
@@ -193,7 +196,7 @@ mod tests {
     const SECOND: u64 = 1_000_000_000;
     const TICK: u64 = SECOND / 40;
 
-    /// Eight clocks that run evenly, and how often each thing was done to them.
+    /// Eight clocks that run evenly, and counts of the operations on them.
     #[derive(Debug, Default)]
     struct Even {
         now: u64,
@@ -247,7 +250,7 @@ mod tests {
         let mut metas = Vec::new();
         for now in (0..week).step_by(SECOND as usize) {
             sampling.reader.now = now;
-            // Two seconds of work a day, which nobody sees end.
+            // Two seconds of work per day, whose end is not observed.
             if now % (week / 7) < 2 * SECOND {
                 sampling.works(now);
             }
@@ -285,7 +288,7 @@ mod tests {
                 metas.len()
             );
             assert!((99..=102).contains(&sampling.reader.reads));
-            // Afterwards a last time.
+            // The clocks are read a last time afterwards.
             let reads = sampling.reader.reads;
             metas = run(&mut sampling, 20 * SECOND, 60 * SECOND, false);
             assert!(!sampling.reader.is_open && sampling.reader.reads - reads <= 11);
@@ -315,7 +318,7 @@ mod tests {
         sampling.works(SECOND);
         sampling.finish(SECOND, false, &mut metas);
         assert_eq!((metas.len(), sampling.reader.is_open), (8, false));
-        // Without any work there is nothing to read.
+        // Without any work nothing is read.
         let mut sampling = Sampling::new(Even::default(), false);
         metas.clear();
         sampling.finish(SECOND, false, &mut metas);

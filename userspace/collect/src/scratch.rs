@@ -1,9 +1,10 @@
-//! The scratch memory of a queue, as its descriptor tells.
+//! The scratch memory of a queue, according to its descriptor.
 //!
-//! When a kernel needs more private memory than its queue has, the packet processor asks the runtime, a thread of which
-//! takes some and writes where it is into the `amd_queue_t`. Large memory is taken back when the kernel has ended. None
-//! of that is a call of an exported function, so the descriptor is looked at, often while a kernel that may ask is
-//! under way. What comes and goes between two looks is not seen.
+//! When a kernel needs more private memory than its queue has, the packet processor asks the
+//! runtime. A thread of the runtime then allocates memory and writes its location into the
+//! `amd_queue_t`. Large memory is taken back when the kernel has ended. None of this is a call of
+//! an exported function. So the descriptor is read often while a kernel is running that may need
+//! more memory. Memory that comes and goes between two looks is not seen.
 
 use std::time::{Duration, Instant};
 
@@ -17,49 +18,50 @@ use zerocopy::FromBytes as _;
 
 use crate::{clocks, header::header};
 
-/// How often a queue is looked at while a kernel that may need scratch memory is under way: 10 kHz, because the runtime takes
-/// large memory back as soon as the kernel has ended.
+/// How often a queue is looked at while a kernel that may need scratch memory is running: 10 kHz,
+/// because the runtime takes large memory back as soon as the kernel has ended.
 const BUSY_EVERY: Duration = Duration::from_micros(100);
 
-/// How often it is looked at otherwise: 1 kHz, because packets become known late.
+/// How often a queue is looked at otherwise: 1 kHz, because packets become known late.
 const IDLE_EVERY: Duration = Duration::from_millis(1);
 
-/// How often after [`QUIET_AFTER`] without a packet.
+/// How often a queue is looked at after [`QUIET_AFTER`] without a packet.
 const QUIET_EVERY: Duration = Duration::from_millis(5);
 
 /// See [`QUIET_EVERY`].
 const QUIET_AFTER: Duration = Duration::from_secs(1);
 
-/// For how long after the last kernel that may need some a queue is looked at as if it were busy.
+/// How long a queue counts as busy after the last kernel that may need scratch memory.
 const BUSY_FOR: Duration = Duration::from_millis(20);
 
-/// What is read of an `amd_queue_t`: from its write index to behind its scratch memory.
+/// Number of bytes read from an `amd_queue_t`: from its write index to the end of its scratch
+/// memory's description.
 const READ: usize = (QUEUE_SCRATCH - QUEUE_WRITE_INDEX) as usize + 24;
 
-/// The state of a queue's scratch memory: place, bytes, bytes of a lane.
+/// State of a queue's scratch memory: location, bytes, bytes per lane.
 type Held = (u64, u64, u32);
 
-/// What is known of a queue's scratch memory.
+/// What the watcher knows about a queue's scratch memory.
 #[derive(Debug, Default)]
 pub(crate) struct Scratch {
     held: Held,
-    /// Just before it was last read, ns `CLOCK_BOOTTIME`; 0 if never.
+    /// Time just before the last reading, ns `CLOCK_BOOTTIME`; 0 if there was none.
     looked: u64,
-    /// When to look next, and how long that is after the last look; `None`: at once.
+    /// When to look next, and the pause since the last look; `None`: at once.
     due: Option<(Instant, Duration)>,
-    /// When the last packet came, as far as was seen, and the write index since.
+    /// When the last packet was seen to arrive, and the write index since then.
     packet: Option<(Instant, u64)>,
     busy_until: Option<Instant>,
 }
 
 impl Scratch {
-    /// A kernel that may need it was submitted.
+    /// Notes the submission of a kernel that may need scratch memory.
     pub(crate) fn wanted(&mut self, now: Instant) {
         self.busy_until = Some(now + BUSY_FOR);
         self.due = None;
     }
 
-    /// How soon to look again.
+    /// Time until the next look.
     pub(crate) fn pause(&self) -> Duration {
         match self.due {
             None => BUSY_EVERY,
@@ -72,7 +74,7 @@ impl Scratch {
         self.due.is_none_or(|(due, _)| due <= now)
     }
 
-    /// Looks; the record to write if something has changed.
+    /// Looks at the descriptor. Returns the record to write if something has changed.
     pub(crate) fn look(
         &mut self,
         memory: &impl Memory,
@@ -80,11 +82,12 @@ impl Scratch {
         queue: u64,
         now: Instant,
     ) -> Option<ScratchState> {
-        // What is seen later was not so at this moment; after the reading it may have become so unseen.
+        // A change seen later had not happened at this moment. One that happens after the reading
+        // is not seen yet.
         let before = clocks::now();
         let bytes = memory.array::<READ>(queue.wrapping_add(QUEUE_WRITE_INDEX));
         let time = clocks::now();
-        // Where it cannot be read, the process is about to end.
+        // If the memory cannot be read, the process is about to end.
         let Ok(bytes) = bytes else {
             self.due = Some((now + BUSY_FOR, BUSY_FOR));
             return None;
@@ -173,7 +176,7 @@ mod tests {
         (words[20], words[21], words[22]) = (0, 0, 0);
         let state = look(&mut scratch, &words).unwrap();
         assert_eq!((state.location, state.bytes, state.lane_bytes), (0, 0, 0));
-        // Without a place there is none.
+        // Without a location there is no scratch memory.
         words[21] = 4096;
         assert!(look(&mut scratch, &words).is_none());
     }
@@ -192,7 +195,7 @@ mod tests {
         assert_eq!(pause(&words, QUIET_AFTER * 2), QUIET_EVERY);
         words[7] = 1;
         assert_eq!(pause(&words, QUIET_AFTER * 3), IDLE_EVERY);
-        // It holds memory while a packet is under way.
+        // The queue has memory while a packet is being processed.
         (words[20], words[21]) = (0x7000_0000, 4096);
         assert_eq!(pause(&words, QUIET_AFTER * 5), BUSY_EVERY);
         words[16] = 1;

@@ -1,4 +1,4 @@
-//! What becomes of each record: it is checked, counted and written, and who waits for it is told.
+//! Checks, counts and writes each record, and informs whoever waits for it.
 
 use std::{fs::File, time::Instant};
 
@@ -21,7 +21,7 @@ use crate::{
     collector::CollectorEvent,
     constants,
     late::Late,
-    limits::{Limits, What},
+    limits::{Limits, Resource},
     pending::{Ordered, Pending},
     reading::{Order, Read, Reading},
     rings::{Checked, check},
@@ -30,22 +30,23 @@ use crate::{
     values,
 };
 
-/// Everything that a record touches: kept apart from the rings, which are borrowed while reading.
+/// State that handling a record changes. It is separate from the rings, which are borrowed while
+/// they are read.
 pub(crate) struct RecordSink {
     pub(crate) writer: CaptureWriter<File>,
     pub(crate) accounts: Accounts,
     pub(crate) relevant: Relevant,
     pub(crate) gpu: Option<GpuTracker>,
-    /// Who reads what programs in the kernel could not read.
+    /// Reads what eBPF programs could not read.
     pub(crate) reading: Reading,
     pub(crate) pending: Pending,
-    /// What one process may ask for.
+    /// Limits on what one process may ask for.
     pub(crate) limits: Limits,
-    /// For records that are shortened.
+    /// Buffer for records that are shortened.
     pub(crate) trimmed: Vec<u8>,
-    /// How many were handed to the writer.
+    /// Number of records handed to the writer.
     pub(crate) records: u64,
-    /// Whether records were lost because nobody read the recording that goes on.
+    /// Whether records were lost because nobody read the live output.
     pub(crate) unread: bool,
     pub(crate) failure: Option<String>,
     pub(crate) tell: Box<dyn Fn(CollectorEvent) + Send>,
@@ -122,13 +123,14 @@ impl RecordSink {
         }
     }
 
-    /// Has a value looked for that a program could not read; false if that is not to be done.
+    /// Orders the reading of a value that a program could not read. Returns false if it is not to
+    /// be read.
     fn order_value(&mut self, correlation: u64, bytes: &[u8]) -> bool {
         let Some(pid) = constants::wanted(bytes) else {
             return false;
         };
         let now = Instant::now();
-        if !self.limits.take(pid, What::Texts, 1, now) {
+        if !self.limits.take(pid, Resource::Texts, 1, now) {
             return false;
         }
         let number = self.pending.number();
@@ -143,14 +145,15 @@ impl RecordSink {
 
     fn value(&mut self, bytes: &[u8]) {
         if let Some(header) = values::trimmed(bytes, &mut self.trimmed) {
-            // Borrowed from itself: the buffer comes back at the end.
+            // The buffer is taken out of `self` and put back at the end.
             let buffer = std::mem::take(&mut self.trimmed);
             self.call(&header, &buffer);
             self.trimmed = buffer;
         }
     }
 
-    /// Takes what was read for an order. What comes after the waiting for it has ended is in the account already.
+    /// Handles the answer to an order. An answer that arrives after its deadline is ignored: the
+    /// account has it already.
     pub(crate) fn read(&mut self, number: u64, read: Read) {
         match (self.pending.take(number), read) {
             (Some(Ordered::Value(bytes, followers)), Read::Value(found)) => {
@@ -173,7 +176,7 @@ impl RecordSink {
         }
     }
 
-    /// Something that was ordered is not waited for any longer.
+    /// Handles an order whose answer is no longer waited for.
     fn unanswered(&mut self, ordered: Ordered) {
         match ordered {
             Ordered::Value(bytes, followers) => {
@@ -186,14 +189,14 @@ impl RecordSink {
         }
     }
 
-    /// Ends the waiting for orders that nobody has answered for long; with `all` for every one.
+    /// Gives up orders that have been waiting for long; with `all`, every order.
     pub(crate) fn give_up(&mut self, all: bool) {
         for ordered in self.pending.overdue(Instant::now(), all) {
             self.unanswered(ordered);
         }
     }
 
-    /// Says what was refused to processes since this was last called.
+    /// Reports what was refused to processes since the last call of this function.
     pub(crate) fn tell_refused(&mut self) {
         let mut refused = self.limits.take_refused();
         refused.extend(
@@ -207,12 +210,13 @@ impl RecordSink {
         }
     }
 
-    /// Counts first: the writer may answer at once that this very record is lost.
+    /// Writes the record of a call. Counts it first: the writer may at once report that this very
+    /// record is lost.
     fn call(&mut self, header: &RecordHeader, bytes: &[u8]) {
         if let Some(pid) = limited_pid(header.kind, bytes)
             && !self
                 .limits
-                .take(pid, What::Bytes, bytes.len() as u64, Instant::now())
+                .take(pid, Resource::Bytes, bytes.len() as u64, Instant::now())
         {
             self.accounts.refused(header);
             return;
@@ -223,7 +227,7 @@ impl RecordSink {
         self.wrote(written);
     }
 
-    /// Takes what the watcher found.
+    /// Writes what the watcher found.
     pub(crate) fn watched(&mut self, run: &[u8], metas: &[Meta]) {
         for record in records::split(run).flatten() {
             if let Some(gpu) = &mut self.gpu {
@@ -237,7 +241,8 @@ impl RecordSink {
         }
     }
 
-    /// Ends the waiting for packets that were missing before a pause, and the looking for those in it.
+    /// Stops waiting for packets that were missing before a pause, and does not look for those
+    /// inside it.
     pub(crate) fn passed_over(&mut self) {
         self.late(true);
         if let Some(gpu) = &mut self.gpu {
@@ -245,7 +250,7 @@ impl RecordSink {
         }
     }
 
-    /// Has packets read that were passed over.
+    /// Orders the reading of packets that doorbells skipped.
     pub(crate) fn late(&mut self, all: bool) {
         let Some(gpu) = &mut self.gpu else { return };
         let missing = gpu.round(all);
@@ -310,7 +315,7 @@ impl RecordSink {
         }
     }
 
-    /// Writes a stretch without a processor that is not over.
+    /// Writes a time without a processor that has not ended.
     pub(crate) fn open_off_cpu(&mut self, mut off: OffCpu) {
         off.header.kind = kind::OFF_CPU_OPEN;
         off.end = clocks::now().max(off.begin);
@@ -318,7 +323,7 @@ impl RecordSink {
         self.call(&header, off.as_bytes());
     }
 
-    /// Writes a request that has not returned.
+    /// Writes a request to the driver that has not returned.
     pub(crate) fn open_ioctl(&mut self, open: &LongIoctl) {
         let mut record = *open;
         let header = &mut record.ioctl.header;
@@ -339,7 +344,7 @@ impl RecordSink {
         self.wrote(written);
     }
 
-    /// Tells the user, and the reader of the recording.
+    /// Reports a remark to the user, and writes it into the recording.
     fn remark(&mut self, text: String) {
         (self.tell)(CollectorEvent::Remark(text.clone()));
         let time = clocks::now();
@@ -364,7 +369,8 @@ impl RecordSink {
     }
 }
 
-/// The process whose share a record uses up; `None` of records that are few or that nobody makes at will.
+/// The process whose limits apply to a record; `None` for records that are few, or that no process
+/// can cause at will.
 fn limited_pid(kind: u8, record: &[u8]) -> Option<u32> {
     match kind {
         kind::SPAN => Span::ref_from_prefix(record).ok().map(|(span, _)| span.pid),
@@ -376,7 +382,7 @@ fn limited_pid(kind: u8, record: &[u8]) -> Option<u32> {
     }
 }
 
-/// Every record about the GPU has the process id behind its header.
+/// The process id of a record about the GPU, which follows its header.
 fn pid_of(record: &[u8]) -> Option<u32> {
     let bytes = record.get(size_of::<RecordHeader>()..)?;
     u32::read_from_prefix(bytes).ok().map(|(pid, _)| pid)

@@ -1,5 +1,6 @@
-//! Which task events belong to the recording. The programs pass over those of other processes; what they tell of besides
-//! (gputrace's own, and of children that are not followed) is left out here.
+//! Decides which task events belong to the recording. The eBPF programs skip those of other
+//! processes. Some that they report anyway (gputrace's own, and those of children that are not
+//! followed) are left out here.
 
 use std::collections::HashSet;
 
@@ -11,11 +12,11 @@ use gputrace_loader::tasks::Known;
 pub(crate) struct Relevant {
     pids: HashSet<u32>,
     follow_forks: bool,
-    /// The one asked for last; calls of one process come in runs.
+    /// The process looked up last; records of one process often come in a row.
     last: Option<u32>,
-    /// Where the programs are told, if there are any.
+    /// The eBPF programs' set of processes, if the programs are loaded.
     known: Option<Known>,
-    /// How many processes the programs had no room for, so that their events are missing.
+    /// Number of processes for which that set had no room, so that their events are missing.
     pub(crate) refused: u64,
 }
 
@@ -28,7 +29,7 @@ impl Relevant {
         }
     }
 
-    /// Adds a process; true if it is new.
+    /// Adds a process. Returns true if it is new.
     pub(crate) fn add(&mut self, pid: u32) -> bool {
         if self.last == Some(pid) {
             return false;
@@ -44,11 +45,11 @@ impl Relevant {
         is_new
     }
 
-    /// Whether to keep `task`. Follows forks and ends.
+    /// Whether to keep `task`. Follows forks and exits.
     pub(crate) fn keep(&mut self, task: &Task) -> bool {
         match task.op {
             task_op::FORK => {
-                // The creator learns of its child in any case; the child's own events are kept only if
+                // The creator's fork of a child is kept in any case; the child's own events only if
                 // it is traced.
                 let creator = self.pids.contains(&task.parent);
                 if creator && self.follow_forks {

@@ -1,8 +1,9 @@
-//! What records tell of queues and signals while they pass: what is new, what is missing, what is open.
+//! Follows queues and signals through the records that pass: what is new, missing or open.
 //!
-//! Nothing here changes a record. Three things are done that programs in the kernel cannot do: to describe queues
-//! and agents, and tell the session of kernels, when they are seen for the first time; to read packets that were
-//! passed over (one doorbell may stand for hundreds); and to keep the watcher informed.
+//! Nothing here changes a record. The tracker does three things that eBPF programs cannot do. It
+//! describes queues and agents, and tells the session about kernels, when they are seen for the
+//! first time. It has packets read that doorbells skipped (one doorbell may cover hundreds). And it
+//! keeps the watcher informed.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashSet},
@@ -28,56 +29,57 @@ use zerocopy::FromBytes as _;
 
 use crate::{
     CollectorEvent, clocks,
-    limits::{Limits, What},
+    limits::{Limits, Resource},
     watch::Watch,
 };
 
-/// Packets that one doorbell can have gone past without being counted; the timeline's count of indices shows that there
-/// were more.
+/// Maximum number of packets skipped by one doorbell that are counted. The timeline's count of
+/// indices shows if there were more.
 const MOST_MISSING: u64 = 65_536;
 
-/// Rounds for which a missing packet's own doorbell is waited for.
+/// Number of rounds for which a missing packet's own doorbell is waited for.
 const PATIENCE: u32 = 2;
 
-/// What is known of queues, signals, kernels and agents.
+/// State of queues, signals, kernels and agents.
 pub(crate) struct GpuTracker {
     queues: BTreeMap<(u32, u64), Queue>,
     kernels: HashSet<(u32, u64)>,
     agents: Vec<(u32, AgentKind)>,
     /// Whether the watcher reads the GPUs' clocks.
     has_clocks: bool,
-    /// Whether it looks at the scratch memory of queues.
+    /// Whether the watcher looks at the scratch memory of queues.
     scratch: bool,
     watcher: Sender<Watch>,
-    /// What one process may ask for.
+    /// Limits on what one process may ask for.
     pub(crate) limits: Limits,
-    /// Packets that were missing from queues and processes that have ended since the last round.
+    /// Number of packets missing from queues and processes that have ended, since the last round.
     gone: usize,
-    /// Packets, of any process, that were missing and are not looked for, since the last round.
+    /// Number of missing packets, of all processes, that are not looked for, since the last round.
     refused: u64,
-    /// Whether packets of a whole doorbell and more have gone missing since the last round.
+    /// Whether at least as many packets as one doorbell reports went missing at once since the last
+    /// round.
     is_behind: bool,
-    /// For the watcher, handed over once per round.
+    /// Changes for the watcher, handed over once per round.
     changes: Vec<(u32, Change)>,
-    /// Which structures of a runtime were not as they are known.
+    /// Structures of a runtime that did not have the expected layout.
     unknown: BTreeSet<Unknown>,
-    /// What the reader of the recording is to be told, once.
+    /// Remarks for the reader of the recording, each made once.
     remarks: Vec<String>,
 }
 
-/// A structure of the HSA runtime that is read from outside, and checked before it is believed.
+/// A structure of the HSA runtime that is read from outside, and validated before it is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Unknown {
-    /// What is behind a completion signal.
+    /// The structure behind a completion signal.
     Signal,
-    /// A queue's object, or what leads from it to the agent.
+    /// A queue's object, or the pointers from it to its agent.
     Queue,
     /// An agent.
     Agent,
 }
 
 impl Unknown {
-    /// What is lost by it.
+    /// Remark on what is missing as a consequence.
     fn remark(self, pid: u32) -> String {
         let (what, lost) = match self {
             Self::Signal => (
@@ -102,16 +104,18 @@ impl Unknown {
     }
 }
 
-/// What the watcher is told of a process.
+/// A change in a process that the watcher is told about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Change {
-    /// A packet without a completion signal went to this queue: only its indices tell of it.
+    /// A packet without a completion signal was submitted to this queue: only the queue's indices
+    /// show its progress.
     Unsignalled(u64),
-    /// A kernel that needs private memory went to this queue, which may get scratch memory for it.
+    /// A kernel that needs private memory was submitted to this queue, which may get scratch memory
+    /// for it.
     Private(u64),
-    /// A queue that is to be looked at when the recording stops.
+    /// A queue to look at when the recording stops.
     Queue(u64),
-    /// The queue is gone.
+    /// The queue was destroyed.
     QueueGone(u64),
     /// Something will complete this signal.
     Open(u64),
@@ -120,7 +124,7 @@ pub(crate) enum Change {
 }
 
 impl Change {
-    /// Whether it tells of work for a GPU.
+    /// Whether the change means work for a GPU.
     pub(crate) fn is_work(&self) -> bool {
         matches!(
             self,
@@ -129,38 +133,40 @@ impl Change {
     }
 }
 
-/// How far the packets of a queue have been seen.
+/// State of a queue: how far its packets have been seen.
 #[derive(Debug)]
 struct Queue {
     id: u64,
     next: u64,
-    /// Missing packets: index, and the packet behind it, whose doorbell went past; with the rounds since.
+    /// Missing packets by index. Each has the later packet whose doorbell covered it, and the
+    /// number of rounds since.
     missing: BTreeMap<u64, (Packet, u32)>,
     /// Whether the watcher has been told of a packet without a signal since the last round.
     unsignalled: bool,
     /// Whether the watcher has been told of a kernel with private memory since the last round.
     private: bool,
-    /// Whether packets may have been passed over on purpose since the last one.
+    /// Whether packets may have been skipped on purpose since the last one.
     passed_over: bool,
-    /// Rounds since the queue or its process ended; `None` while it lives. Packets from before that may be in the ring of
-    /// another processor, which is read later.
+    /// Number of rounds since the queue or its process ended; `None` while it lives. Earlier
+    /// packets may be in the ring of another processor, which is read later.
     ended: Option<u32>,
 }
 
-/// Packets that no program has read.
+/// Packets that no eBPF program has read.
 #[derive(Debug, Default)]
 pub(crate) struct Missing {
-    /// Nobody can read them any more.
+    /// Number of packets that can no longer be read.
     pub(crate) gone: usize,
-    /// They are more than is done for one process.
+    /// Number of packets that exceed the limits for one process.
     pub(crate) refused: u64,
-    /// To be read from a ring of a process, each with the one behind it, in order of index.
+    /// Packets to read from the rings of processes, in order of index, each with the later packet
+    /// that covered it.
     pub(crate) due: Vec<(u32, Vec<(u64, Packet)>)>,
 }
 
 impl GpuTracker {
-    /// `agents` are the node's; `has_clocks` says whether the watcher reads the GPUs' clocks, `scratch` whether it looks at
-    /// the scratch memory of queues.
+    /// Makes a tracker. `agents` are the node's; `has_clocks` says whether the watcher reads the
+    /// GPUs' clocks, `scratch` whether it looks at the scratch memory of queues.
     pub(crate) fn new(
         agents: Vec<(u32, AgentKind)>,
         has_clocks: bool,
@@ -184,19 +190,20 @@ impl GpuTracker {
         }
     }
 
-    /// A structure in a process is not what it is known to be.
+    /// Notes that a structure in a process does not have the expected layout.
     fn unknown(&mut self, what: Unknown, pid: u32) {
         if self.unknown.insert(what) {
             self.remarks.push(what.remark(pid));
         }
     }
 
-    /// What is to be told since the last time.
+    /// Takes the remarks made since the last call.
     pub(crate) fn remarks(&mut self) -> Vec<String> {
         std::mem::take(&mut self.remarks)
     }
 
-    /// The clock sample in a request that the traced runtime made to the driver, if there are no better ones.
+    /// The clock sample from a request that the traced runtime made to the driver, unless the
+    /// watcher has better ones.
     pub(crate) fn clock(&self, bytes: &[u8]) -> Option<Meta> {
         if self.has_clocks {
             return None;
@@ -213,7 +220,7 @@ impl GpuTracker {
         Some(clocks::gpu_clock(&sample))
     }
 
-    /// Takes note of a record.
+    /// Follows a record.
     pub(crate) fn take(&mut self, record: u8, bytes: &[u8], tell: &dyn Fn(CollectorEvent)) {
         match record {
             kind::PACKET => {
@@ -233,7 +240,7 @@ impl GpuTracker {
                     && (done.value <= 0 || done.reason != completion_reason::POLL)
                 {
                     self.changes.push((done.pid, Change::Read(done.signal)));
-                    // Only of these it is certain that there still was a signal.
+                    // Only for these reasons is it certain that the signal still existed.
                     let is_there = matches!(
                         done.reason,
                         completion_reason::REARM | completion_reason::DESTROY
@@ -251,7 +258,7 @@ impl GpuTracker {
                         && queue.ended.is_none()
                     {
                         queue.ended = Some(0);
-                        self.limits.give_back(state.pid, What::Queues, 1);
+                        self.limits.give_back(state.pid, Resource::Queues, 1);
                     }
                     self.changes
                         .push((state.pid, Change::QueueGone(state.queue)));
@@ -268,12 +275,14 @@ impl GpuTracker {
             .queues
             .get(&key)
             .is_none_or(|queue| queue.id != packet.queue_id);
-        // One that takes the place of a queue that has not ended is followed in its place. What ended has given its share back.
+        // A queue that takes the place of one that has not ended is followed in its place. A queue
+        // that has ended has given its share back.
         let replaces = self
             .queues
             .get(&key)
             .is_some_and(|queue| queue.ended.is_none());
-        let is_followed = !is_new || replaces || self.limits.take(packet.pid, What::Queues, 1, now);
+        let is_followed =
+            !is_new || replaces || self.limits.take(packet.pid, Resource::Queues, 1, now);
         if is_new && is_followed {
             let since_creation = packet.flags & packet_flags::SINCE_CREATION != 0;
             let before = self.queues.insert(
@@ -298,14 +307,15 @@ impl GpuTracker {
                 queue.next = queue.next.max(packet.index);
             }
             if packet.index >= queue.next {
-                // Also those that the queue's ring holds no longer: their records may be in a ring that is read later.
+                // Includes packets that the queue's ring no longer holds: their records may be in a
+                // per-CPU ring that is read later.
                 let gap = packet.index - queue.next;
                 let missing = gap.min(MOST_MISSING);
-                let granted = self
-                    .limits
-                    .take_some(packet.pid, What::LatePackets, missing, now);
+                let granted =
+                    self.limits
+                        .take_some(packet.pid, Resource::LatePackets, missing, now);
                 self.refused = self.refused.saturating_add(missing - granted);
-                // So many are not those of other threads whose doorbells are about to ring.
+                // That many are not packets of other threads whose doorbells are about to ring.
                 let is_cut = gap >= PACKETS_PER_DOORBELL as u64;
                 self.is_behind |= is_cut;
                 let rounds = if is_cut { PATIENCE } else { 0 };
@@ -314,7 +324,7 @@ impl GpuTracker {
                 }
                 queue.next = packet.index.saturating_add(1);
             } else if queue.missing.remove(&packet.index).is_some() {
-                self.limits.give_back(packet.pid, What::LatePackets, 1);
+                self.limits.give_back(packet.pid, Resource::LatePackets, 1);
             }
             if signal == 0 && is_kernel && !queue.unsignalled && queue.ended.is_none() {
                 queue.unsignalled = true;
@@ -338,7 +348,7 @@ impl GpuTracker {
         }
         if is_kernel
             && !self.kernels.contains(&(packet.pid, kernel))
-            && self.limits.take(packet.pid, What::Kernels, 1, now)
+            && self.limits.take(packet.pid, Resource::Kernels, 1, now)
         {
             self.kernels.insert((packet.pid, kernel));
             tell(CollectorEvent::Kernel {
@@ -348,13 +358,13 @@ impl GpuTracker {
         }
     }
 
-    /// The metadata that a first sight makes.
+    /// The metadata that describes a queue or agent seen for the first time.
     pub(crate) fn described(&mut self, bytes: &[u8]) -> Option<Meta> {
         let seen = Described::read_from_bytes(bytes).ok()?;
         // Without an agent the words are 0, which would look like a node.
         let mut words = seen.words.iter().filter(|_| seen.agent != 0);
         let node_id = words.find_map(|word| self.node(*word));
-        // Without a list of agents nothing can be found in it.
+        // Without a list of agents, nothing can be looked up in it.
         if node_id.is_none() && !self.agents.is_empty() {
             let what = if seen.agent == 0 {
                 Unknown::Queue
@@ -382,8 +392,8 @@ impl GpuTracker {
         Some(queue.into())
     }
 
-    /// The topology node that a word of an agent's object names, if there is one of that number and kind: the
-    /// place of the word differs between releases of ROCr.
+    /// The topology node in a word of an agent's object, if a node with that number and kind
+    /// exists. The word's position differs between releases of ROCr.
     fn node(&self, word: u64) -> Option<u32> {
         // `core::Agent::DeviceType`.
         let kind = match word >> 32 {
@@ -395,8 +405,8 @@ impl GpuTracker {
         self.agents.contains(&(node, kind)).then_some(node)
     }
 
-    /// Ends a round: packets whose own doorbell has not rung by now are to be read from the rings. With `all` none
-    /// is waited for any longer.
+    /// Ends a round, and returns the packets to read from the rings: those whose own doorbell has
+    /// not rung by now. With `all`, no packet is waited for any longer.
     pub(crate) fn round(&mut self, all: bool) -> Missing {
         let mut missing = Missing {
             gone: std::mem::take(&mut self.gone),
@@ -413,7 +423,7 @@ impl GpuTracker {
                 }
                 None => false,
             });
-        // They can be read by nobody any more.
+        // These packets can no longer be read.
         missing.gone += over.map(|(_, queue)| queue.missing.len()).sum::<usize>();
         for ((pid, _), queue) in &mut self.queues {
             queue.unsignalled = false;
@@ -428,7 +438,7 @@ impl GpuTracker {
                 if waits {
                     return true;
                 }
-                // A later packet has taken its place in the queue's ring.
+                // A later packet has overwritten it in the queue's ring.
                 if index.saturating_add(behind.ring_packets.into()) <= behind.index {
                     missing.gone += 1;
                 } else {
@@ -441,7 +451,7 @@ impl GpuTracker {
             }
         }
         if !self.changes.is_empty() {
-            // A watcher that is gone has nothing to report any more.
+            // If the watcher is gone, it has nothing more to report.
             let _ = self
                 .watcher
                 .send(Watch::Changes(std::mem::take(&mut self.changes)));
@@ -449,20 +459,21 @@ impl GpuTracker {
         missing
     }
 
-    /// From now on, until a queue's next packet, packets that are missing were passed over on purpose.
+    /// Notes a pause: for each queue, packets missing before its next one were skipped on purpose.
     pub(crate) fn passed_over(&mut self) {
         for queue in self.queues.values_mut() {
             queue.passed_over = true;
         }
     }
 
-    /// Whether the rings are to be read once more before the next round: the packets that are missing may be in one that
-    /// was read before the one that went past them.
+    /// Whether to read the rings once more before the next round: the missing packets may be in a
+    /// ring that was read before the one with the packet that revealed them.
     pub(crate) fn is_behind(&self) -> bool {
         self.is_behind
     }
 
-    /// Forgets a process that has ended. Its queues stay for one more round, in which its last packets may still come.
+    /// Forgets a process that has ended. Its queues stay for one more round, in which their last
+    /// packets may still arrive.
     pub(crate) fn ended(&mut self, pid: u32) {
         let own = self
             .queues

@@ -1,4 +1,5 @@
-//! Values of arguments on their way into the capture: without the bytes that a record has in a ring and does not need.
+//! Shortens records of argument values before they are written: a record in a ring has bytes that
+//! it does not need.
 
 use gputrace_abi::{
     record::RecordHeader,
@@ -6,12 +7,12 @@ use gputrace_abi::{
 };
 use zerocopy::{FromBytes as _, IntoBytes as _};
 
-/// Puts the record into `buffer`, as short as it can be: what follows the bytes read is the ring's older contents.
-/// `None` if there is no [`Value`] in it.
+/// Copies the record into `buffer`, as short as possible: whatever follows the bytes read is older
+/// contents of the ring. `None` if it contains no [`Value`].
 pub(crate) fn trimmed(record: &[u8], buffer: &mut Vec<u8>) -> Option<RecordHeader> {
     let (mut value, rest) = Value::read_from_prefix(record).ok()?;
     let bytes = rest.get(..usize::from(value.length).min(rest.len()))?;
-    // At most 65535, since the length was 16 bits wide.
+    // At most 65535, because the length was 16 bits wide.
     value.length = bytes.len() as u16;
     let size = (VALUE_SIZE + bytes.len()).next_multiple_of(8);
     value.header.size = u16::try_from(size).ok()?;

@@ -1,9 +1,10 @@
-//! Looking at what the GPU writes and no function call tells of: read indices of queues, completion signals
-//! that stay open, and the GPUs' clocks.
+//! Watches state that the GPU changes without any function call: read indices of queues, completion
+//! signals that stay open, and the GPUs' clocks.
 //!
-//! A thread of its own, because it looks thousands of times a second while packets without completion signals
-//! are under way ([`crate::looks`] says when), and the collector must not wait for it. It only reads; what it finds
-//! goes to the collector as records. While nothing is under way it sleeps until there is news.
+//! This runs in a separate thread, because it looks thousands of times per second while packets
+//! without completion signals are processed ([`crate::looks`] decides when), and the collector must
+//! not wait for it. It only reads; its findings go to the collector as records. While no packets
+//! are outstanding, it sleeps until it is told of new ones.
 
 use std::{
     collections::BTreeMap,
@@ -28,38 +29,40 @@ use crate::{
     tracker::Change,
 };
 
-/// Packets that follow each other faster than so, ns, are looked at in spells.
+/// Packets that follow each other faster than this, ns, are looked at in spells.
 const SHORT: u64 = 1_000_000;
 
-/// A spell lasts so long, ns. What begins or ends outside of it is not seen: of 40 kernels of up to 3 ms that repeat,
-/// spells of 0.5 ms left neighbours mixed that spells of 1.5 ms, a third as many, told apart (docs/estimates.md).
+/// Length of a spell, ns. Begins and ends outside of spells are not seen. With 40 repeated kernels
+/// of up to 3 ms, spells of 0.5 ms did not separate neighbours; a third as many spells of 1.5 ms
+/// did (docs/estimates.md).
 const SPELL: u32 = 1_500_000;
 
-/// A run of looks takes so long at most, so that news does not wait for longer.
+/// Maximum length of a run of looks, which limits how long messages to the watcher wait.
 const RUN: Duration = Duration::from_millis(8);
 
-/// So often queues are looked at when the recording ends: one look may have been too slow to be of use.
+/// Number of looks at each queue when the recording ends: one look may have been too slow to be of
+/// use.
 const LAST_LOOKS: usize = 3;
 
-/// From one index of a queue to the other.
+/// Distance between the two indices of a queue, bytes.
 const BETWEEN: u32 = (QUEUE_READ_INDEX - QUEUE_WRITE_INDEX) as u32;
 
-/// What the watcher is told.
+/// A message to the watcher.
 pub(crate) enum Watch {
-    /// From records.
+    /// Changes derived from records.
     Changes(Vec<(u32, Change)>),
-    /// Look at everything once more, and end.
+    /// Look at everything once more, and exit.
     Stop,
 }
 
-/// What the watcher has found.
+/// Findings of the watcher.
 #[derive(Debug, Default)]
 pub(crate) struct Found {
-    /// Records, back to back.
+    /// Consecutive records.
     pub(crate) records: Vec<u8>,
     /// Clock samples.
     pub(crate) metas: Vec<Meta>,
-    /// What looking came to; at the end.
+    /// Figures of all looks; set at the end.
     pub(crate) looks: Option<Looks>,
 }
 
@@ -79,8 +82,8 @@ pub(crate) struct Watcher {
 pub(crate) struct Stopping(Receiver<Found>);
 
 impl Stopping {
-    /// What it saw when it looked once more. `None` if it is not done until the deadline, because processes keep it
-    /// waiting: it is left behind then.
+    /// Its last findings. `None` if it does not finish by the deadline because processes delay it;
+    /// it is left behind then.
     pub(crate) fn found(self, deadline: Instant) -> Option<Found> {
         let patience = deadline.saturating_duration_since(Instant::now());
         self.0.recv_timeout(patience).ok()
@@ -88,8 +91,8 @@ impl Stopping {
 }
 
 impl Watcher {
-    /// Starts the thread. `budget` is what looks at read indices may take of one core, in millionths; `report` is called
-    /// from the thread.
+    /// Starts the thread. `budget` is the share of one core that looks at read indices may take, in
+    /// millionths; `report` is called from the thread.
     pub(crate) fn start(
         sampling: Option<Sampling<GpuClocks>>,
         scratch: bool,
@@ -104,7 +107,7 @@ impl Watcher {
             processes: BTreeMap::new(),
             found: Found::default(),
             follows: budget > 0,
-            // Differs from recording to recording, which is all that is asked of it.
+            // The seed only needs to differ between recordings.
             schedule: Schedule::new(budget, clocks::now(), clocks::now()),
             settled: Duration::ZERO,
             look_due: Instant::now(),
@@ -113,15 +116,15 @@ impl Watcher {
         thread::Builder::new()
             .name("watcher".to_owned())
             .spawn(move || {
-                // A collector that waits no more has closed its books.
+                // A collector that no longer waits has completed its accounts.
                 let _ = done.send(state.run(report));
             })?;
         Ok(Self { sender, last })
     }
 
-    /// Has it look at everything once more and end.
+    /// Makes it look at everything once more and exit.
     pub(crate) fn stop(self) -> Stopping {
-        // If the thread is gone, there will be nothing from it.
+        // If the thread is gone, it reports nothing more.
         let _ = self.sender.send(Watch::Stop);
         Stopping(self.last)
     }
@@ -137,7 +140,7 @@ struct State {
     /// Whether read indices are looked at while recording.
     follows: bool,
     schedule: Schedule,
-    /// Processors' time up to which it is known what it was spent on.
+    /// Processor time that has been attributed so far.
     settled: Duration,
     look_due: Instant,
 }
@@ -150,7 +153,7 @@ struct Process {
 }
 
 impl Process {
-    /// Whether something of it has not ended, as far as is known.
+    /// Whether the process has work that has not ended, as far as is known.
     fn has_work(&self) -> bool {
         !self.open.is_empty() || self.queues.values().any(|queue| queue.is_followed)
     }
@@ -158,7 +161,7 @@ impl Process {
 
 impl State {
     fn run(mut self, report: impl Fn(Found)) -> Found {
-        // Without it looks come late, and are looks all the same.
+        // If this fails, looks come late but are still valid.
         let _ = gputrace_reader::wake_in_time();
         loop {
             let pause = self.pause();
@@ -190,7 +193,7 @@ impl State {
                     self.settled = time_spent();
                 }
                 (Err(RecvTimeoutError::Timeout), Plan::Look(pauses)) => {
-                    self.look(wanted, pauses, 0)
+                    self.look(wanted, pauses, 0);
                 }
                 (Err(RecvTimeoutError::Timeout), Plan::Spell(pause, spell)) => {
                     self.look(wanted, vec![pause], spell);
@@ -200,7 +203,7 @@ impl State {
             }
             self.look_after_the_rest(&report);
         }
-        // Also those that have not changed: the reader is to know how things stood.
+        // Includes unchanged queues, so that the capture has their final state.
         self.look_at_all();
         if self.scratch {
             self.look_at_scratch(true);
@@ -225,7 +228,7 @@ impl State {
         self.found
     }
 
-    /// Everything but read indices, if it is time.
+    /// Looks at everything other than read indices, if that is due.
     fn look_after_the_rest(&mut self, report: &impl Fn(Found)) {
         let now = Instant::now();
         if self.scratch {
@@ -242,7 +245,7 @@ impl State {
                 let has_work = self.processes.values().any(Process::has_work);
                 sampling.tick(clocks::now(), has_work, &mut self.found.metas);
             }
-            // Not at each look: the collector's work for a report is more than a look's.
+            // Not at each look: a report costs the collector more than a look costs.
             if !self.found.is_empty() {
                 report(std::mem::take(&mut self.found));
             }
@@ -250,7 +253,7 @@ impl State {
         self.settled = time_spent();
     }
 
-    /// How long nothing but looks at read indices is to be done; `None`: until there is news.
+    /// How long only looks at read indices are needed; `None`: until the next message.
     fn pause(&self) -> Option<Duration> {
         let is_needed = !self.found.is_empty()
             || self.sampling.as_ref().is_some_and(Sampling::is_open)
@@ -261,8 +264,8 @@ impl State {
         is_needed.then_some(LOOK_EVERY)
     }
 
-    /// How often to look at read indices, ns, by the queue that asks for most. Those that ask for nothing are left alone
-    /// until there is news of them.
+    /// How often to look at read indices, ns: the shortest period that any queue needs. Queues that
+    /// need none are skipped until there is a message about them.
     fn wanted(&mut self) -> Option<u64> {
         let now = Instant::now();
         let queues = self
@@ -277,7 +280,7 @@ impl State {
         wanted.min()
     }
 
-    /// How long a look goes on, ns: a spell while packets are short, else 0.
+    /// Length of a look, ns: a spell while packets are short, else 0.
     fn spell(&self) -> u32 {
         let mut queues = self
             .processes
@@ -288,7 +291,8 @@ impl State {
         if is_short { SPELL } else { 0 }
     }
 
-    /// Looks at all queues in which something is expected, after these pauses, each time for a `spell`, ns.
+    /// Looks at all queues in which something is expected, after each of these pauses, each time
+    /// for `spell` ns.
     fn look(&mut self, wanted: Option<u64>, pauses: Vec<u32>, spell: u32) {
         let busy = self.processes.iter().flat_map(|(pid, process)| {
             let queues = process.queues.iter().filter(|(_, queue)| queue.is_followed);
@@ -298,7 +302,7 @@ impl State {
         let mut times = Vec::new();
         let mut pauses = Some(pauses);
         for places in places.chunks(gputrace_reader::PLACES) {
-            // With so many queues it is one look at a time.
+            // With this many queues, only one look is made at a time.
             let (first, spell) = match pauses.take() {
                 Some(pauses) => (pauses, spell),
                 None => (vec![0], 0),
@@ -319,8 +323,8 @@ impl State {
         }
     }
 
-    /// Looks at these queues, of which those of one process stand side by side, and writes down what has changed; the times
-    /// at which it was.
+    /// Looks at these queues, in which queues of one process are adjacent, and records the changes.
+    /// Returns the times of the looks.
     fn look_at(&mut self, places: &[(u32, u64)], pauses: Vec<u32>, spell: u32) -> Vec<u64> {
         let known: Vec<(&ProcessMemory, u64)> = places
             .iter()
@@ -331,7 +335,7 @@ impl State {
             .collect();
         let looks = match look_at(&known, BETWEEN, pauses, spell) {
             Ok(looks) => looks,
-            // Which of them it is that does not answer is seen when they are asked one by one.
+            // To find out which process does not answer, each is looked at separately.
             Err(_) if places.first().map(|first| first.0) != places.last().map(|last| last.0) => {
                 for places in places.chunk_by(|(one, _), (other, _)| one == other) {
                     self.look_at(places, vec![0], 0);
@@ -340,7 +344,8 @@ impl State {
             }
             Err(_) => return Vec::new(),
         };
-        // What was read long before its time may be of another queue, which had this address before.
+        // A value read long before its time may belong to another queue that had this address
+        // before.
         let prompt = || {
             looks
                 .iter()
@@ -363,7 +368,7 @@ impl State {
             .collect()
     }
 
-    /// Looks at all queues, and writes down also those that have not changed.
+    /// Looks at all queues, and records unchanged ones as well.
     fn look_at_all(&mut self) {
         let mut all: Vec<(u32, Vec<(u32, u64)>)> = Vec::new();
         for (pid, process) in &mut self.processes {
@@ -396,7 +401,7 @@ impl State {
         }
         for (pid, change) in changes {
             if !self.processes.contains_key(pid) {
-                // One that has ended already cannot be watched.
+                // A process that has ended already cannot be watched.
                 let Ok(memory) = ProcessMemory::open(*pid) else {
                     continue;
                 };
@@ -439,7 +444,7 @@ impl State {
         }
     }
 
-    /// How soon to look at the scratch memory of queues.
+    /// Time until the next look at the scratch memory of queues.
     fn scratch_pause(&self) -> Duration {
         if !self.scratch {
             return LOOK_EVERY;
@@ -452,7 +457,8 @@ impl State {
         scratch.map(Scratch::pause).min().unwrap_or(LOOK_EVERY)
     }
 
-    /// Writes down what has changed in the scratch memory of queues. `all` looks also where nothing is expected.
+    /// Records changes in the scratch memory of queues. `all` includes queues in which nothing is
+    /// expected.
     fn look_at_scratch(&mut self, all: bool) {
         let now = Instant::now();
         for (pid, process) in &mut self.processes {
@@ -467,8 +473,8 @@ impl State {
         }
     }
 
-    /// Reads some of the signals that have been open for long, and writes down those that are complete. The `last`
-    /// time it is all signals, whether they are complete or not.
+    /// Reads some of the signals that have been open for long, and records those that are complete.
+    /// If `last` is set, reads all signals, and records incomplete ones as well.
     fn look_at_signals(&mut self, now: Instant, last: bool) {
         let records = &mut self.found.records;
         for (pid, process) in &mut self.processes {
@@ -480,7 +486,7 @@ impl State {
     }
 }
 
-/// The time of processors that this thread and its helper have had.
+/// Processor time that this thread and its helper have used.
 fn time_spent() -> Duration {
     let own = clock_gettime(ClockId::ThreadCPUTime);
     // Neither part of this clock is ever negative.

@@ -1,9 +1,9 @@
-//! Numbers that were read now and then, as the formats have them.
+//! Counter readings in the JSON formats.
 
 use gputrace_timeline::event::CounterSample;
 use serde::Serialize;
 
-/// A value. `time` is ns, `CLOCK_BOOTTIME`; ids that are not known are 0.
+/// A reading. `time` is ns, `CLOCK_BOOTTIME`; unknown ids are 0.
 #[derive(Serialize)]
 pub(crate) struct CounterRecord<'a> {
     name: &'a str,

@@ -1,4 +1,4 @@
-//! What a format implements, and the driver that feeds it.
+//! The trait that each format implements.
 
 use std::path::PathBuf;
 
@@ -10,8 +10,8 @@ use crate::output::OutputError;
 ///
 /// [`run`](crate::run) gives it every event of a capture once, in the order that
 /// [`gputrace_timeline::event`] promises, and then finishes it. An exporter that is dropped without
-/// [`Exporter::finish`] must leave no file behind; files made by [`OutputDir`](crate::OutputDir) see to
-/// that themselves. Memory must not grow with the number of calls.
+/// [`Exporter::finish`] must leave no file behind; files from [`OutputDir`](crate::OutputDir) are
+/// then removed automatically. Memory must not grow with the number of calls.
 pub trait Exporter {
     /// Name of the format as given to `--output-format`, e.g. `csv`.
     fn format(&self) -> &'static str;
@@ -19,10 +19,10 @@ pub trait Exporter {
     /// Takes the next event.
     ///
     /// # Errors
-    /// When the output cannot be written. The exporter is dropped then and gets no further events.
+    /// When the output cannot be written. The exporter is then dropped and gets no further events.
     fn event(&mut self, event: &Event) -> Result<(), ExportError>;
 
-    /// Completes the output and puts the files under their final names.
+    /// Completes the output and gives the files their final names.
     ///
     /// # Errors
     /// When the output cannot be written.
@@ -36,7 +36,7 @@ pub struct Output {
     pub path: PathBuf,
     /// Its size in bytes.
     pub bytes: u64,
-    /// What is in it, for people, e.g. `HIP API calls`.
+    /// Human-readable description, e.g. `HIP API calls`.
     pub content: String,
 }
 

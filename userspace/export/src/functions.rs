@@ -1,4 +1,4 @@
-//! Names of functions and domains, as exporters show them.
+//! Names of functions and domains as exporters show them.
 
 use std::collections::HashMap;
 
@@ -6,10 +6,10 @@ use foldhash::fast::RandomState;
 use gputrace_abi::domain::Domain;
 use gputrace_timeline::event::FunctionInfo;
 
-/// Shown for a call of a function that the capture does not describe.
+/// Name shown for a function that the capture does not describe.
 pub const UNKNOWN_FUNCTION: &str = "(unknown function)";
 
-/// The functions of a capture, by the number that calls refer to.
+/// The functions of a capture, by the id that calls refer to.
 #[derive(Clone, Debug, Default)]
 pub struct Functions {
     known: HashMap<u32, FunctionInfo, RandomState>,
@@ -21,7 +21,7 @@ impl Functions {
         self.known.insert(info.function.id, info.clone());
     }
 
-    /// The function with this number.
+    /// The function with this id.
     #[must_use]
     pub fn get(&self, id: u32) -> Option<&FunctionInfo> {
         self.known.get(&id)
@@ -40,8 +40,9 @@ impl Functions {
     }
 }
 
-/// Stem of the CSV file in which calls of a domain stand, which is also the group in which the summary
-/// shows them: rocprofv3's `hip_api`, `hsa_api`; `other_api` for a domain that this version does not know.
+/// Stem of the CSV file for calls of a domain, which is also the group under which the summary
+/// shows them: rocprofv3's `hip_api`, `hsa_api`; `other_api` for a domain that this version does
+/// not know.
 #[must_use]
 pub fn group(domain: u8) -> &'static str {
     Domain::from_id(domain)

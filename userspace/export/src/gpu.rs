@@ -1,4 +1,5 @@
-//! What dispatches and copies refer to, and how exporters name it.
+//! Agents, queues, kernels and streams that dispatches and copies refer to, and their names in
+//! outputs.
 
 use std::{borrow::Cow, collections::HashMap};
 
@@ -10,10 +11,10 @@ use gputrace_timeline::{
     gpu::{AgentInfo, Copy, Dispatch, GpuTime, KernelInfo, QueueInfo, Renamed, Window},
 };
 
-/// rocprofv3 gives LDS in blocks of this many bytes.
+/// rocprofv3 reports LDS in blocks of this many bytes.
 const LDS_BLOCK: u64 = 512;
 
-/// The agents, queues, kernels and streams of a capture. Grows with their number.
+/// The agents, queues, kernels and streams of a capture. Memory grows with their number.
 #[derive(Clone, Debug, Default)]
 pub struct Gpus {
     agents: Vec<AgentInfo>,
@@ -22,15 +23,16 @@ pub struct Gpus {
     streams: Streams,
 }
 
-/// The numbers of streams, one rule for all formats: from 1, in the order in which the streams come up in calls or in
-/// work, unique in the recording. A stream that the recording saw being created comes up there.
+/// Numbers of streams, by one rule for all formats: from 1, in the order in which streams first
+/// appear in calls or in work, unique in the recording. A stream whose creation was recorded first
+/// appears in that call.
 #[derive(Clone, Debug, Default)]
 struct Streams {
-    /// Where functions have streams, by number of the function.
+    /// Stream arguments of functions, by function id.
     words: HashMap<u32, Vec<StreamWord>, RandomState>,
-    /// By process and handle.
+    /// Stream number by process and handle.
     numbers: HashMap<(u32, u64), u32, RandomState>,
-    /// Process and handle of each, in order of their numbers.
+    /// Process and handle of each stream, in order of numbers.
     order: Vec<(u32, u64)>,
 }
 
@@ -38,11 +40,11 @@ struct Streams {
 #[derive(Clone, Copy, Debug)]
 struct StreamWord {
     word: u8,
-    /// Whether the function stores the stream where the argument points to.
+    /// Whether the argument is a pointer through which the function stores the stream.
     stored: bool,
 }
 
-/// The C type of streams; with a `*`, of where one is stored.
+/// The C type of streams; with a `*`, of a pointer through which one is stored.
 const STREAM: &str = "hipStream_t";
 
 /// Handles that mean a null stream: 0, and `hipStreamLegacy` of `hip_runtime_api.h`.
@@ -104,7 +106,7 @@ impl Streams {
 }
 
 impl Gpus {
-    /// Remembers what `event` says of agents, queues, kernels and streams.
+    /// Learns of agents, queues, kernels and streams from `event`.
     pub fn learn(&mut self, event: &Event) {
         match event {
             Event::Agent(info) => {
@@ -136,13 +138,13 @@ impl Gpus {
         }
     }
 
-    /// The agents known, by `node_id`.
+    /// The known agents, ordered by `node_id`.
     #[must_use]
     pub fn agents(&self) -> &[AgentInfo] {
         &self.agents
     }
 
-    /// The agent that is this node of KFD's topology.
+    /// The agent with this node number in KFD's topology.
     #[must_use]
     pub fn agent(&self, node_id: u32) -> Option<&AgentInfo> {
         self.agents
@@ -150,8 +152,8 @@ impl Gpus {
             .find(|info| info.agent.node_id == node_id)
     }
 
-    /// rocprofv3's `Agent N`; empty if the node is not known. The node's own number serves where the capture
-    /// does not describe the agent: KFD numbers nodes without gaps.
+    /// rocprofv3's `Agent N`; empty if the node is unknown. If the capture does not describe the
+    /// agent, the node's number is used: KFD numbers nodes without gaps.
     #[must_use]
     pub fn agent_label(&self, node_id: Option<u32>) -> String {
         let Some(node_id) = node_id else {
@@ -163,7 +165,7 @@ impl Gpus {
         }
     }
 
-    /// [`Gpus::agent_label`] for people: with the agent's name, and in words if it is not known.
+    /// [`Gpus::agent_label`] for people: with the agent's name, and in words if it is unknown.
     #[must_use]
     pub fn agent_title(&self, node_id: Option<u32>) -> String {
         match node_id.and_then(|node_id| self.agent(node_id)) {
@@ -181,7 +183,7 @@ impl Gpus {
         self.queues.get(&number)
     }
 
-    /// The node that executes a dispatch: its own, or else that of its queue.
+    /// The node that executes a dispatch: its own, otherwise that of its queue.
     #[must_use]
     pub fn node_of(&self, dispatch: &Dispatch) -> Option<u32> {
         let of_queue = || self.queue(dispatch.queue).and_then(|queue| queue.node_id);
@@ -194,7 +196,7 @@ impl Gpus {
         self.kernels.get(&dispatch.kernel?)
     }
 
-    /// Number of the kernel that a dispatch ran, whatever outputs call it.
+    /// Number of the kernel that a dispatch ran, regardless of its name in outputs.
     #[must_use]
     pub fn kernel_id(&self, dispatch: &Dispatch) -> Option<u32> {
         self.kernel(dispatch)
@@ -202,13 +204,13 @@ impl Gpus {
             .or(dispatch.kernel)
     }
 
-    /// After which range outputs call the kernel of a dispatch, if they do.
+    /// The range after which outputs name the kernel of a dispatch, if they do.
     #[must_use]
     pub fn renamed(&self, dispatch: &Dispatch) -> Option<Renamed> {
         self.kernel(dispatch)?.renamed
     }
 
-    /// The kernel's name as outputs show it; its address if it has none.
+    /// The kernel's name as outputs show it; its address if it has no name.
     #[must_use]
     pub fn kernel_name(&self, dispatch: &Dispatch) -> Cow<'_, str> {
         self.name_of(dispatch.kernel, dispatch.kernel_object)
@@ -222,22 +224,23 @@ impl Gpus {
         }
     }
 
-    /// rocprofv3's `LDS_Block_Size`: bytes that the kernel declares (without what was added for one dispatch), in whole blocks.
+    /// rocprofv3's `LDS_Block_Size`: bytes that the kernel declares (without dynamic memory of the
+    /// dispatch), rounded up to whole blocks.
     #[must_use]
     pub fn lds_block_size(&self, dispatch: &Dispatch) -> u64 {
         let declared = self.kernel(dispatch).map(|info| info.kernel.group_size);
         u64::from(declared.unwrap_or(dispatch.group_size)).next_multiple_of(LDS_BLOCK)
     }
 
-    /// rocprofv3's `Stream_Id`: streams are numbered from 1 as they come up in calls or in work; no two streams of the
-    /// recording have the same number. 0 is a null stream, or a stream that is not known.
+    /// rocprofv3's `Stream_Id`: streams are numbered from 1 in order of their first appearance in
+    /// calls or in work, unique in the recording. 0 is a null stream or an unknown stream.
     #[must_use]
     pub fn stream(&self, pid: u32, handle: Option<u64>) -> u32 {
         let number = handle.and_then(|handle| self.streams.numbers.get(&(pid, handle)));
         number.copied().unwrap_or(0)
     }
 
-    /// Process and handle of the streams that have numbers, in the order of these.
+    /// Process and handle of the numbered streams, in order of numbers.
     #[must_use]
     pub fn streams(&self) -> &[(u32, u64)] {
         &self.streams.order
@@ -250,7 +253,7 @@ pub fn queue_id(number: u32) -> u64 {
     u64::from(number) + 1
 }
 
-/// By how much `value` can be wrong at most, ns; `None` if nothing bounds it above.
+/// Maximum error of `value`, ns; `None` if it has no upper bound.
 #[must_use]
 pub fn uncertainty(value: u64, window: &Window) -> Option<u64> {
     let latest = window.latest?;
@@ -261,7 +264,8 @@ pub fn uncertainty(value: u64, window: &Window) -> Option<u64> {
     )
 }
 
-/// From when to when something was in flight: submitted and not ended. `None` if its end is not proven.
+/// The period in which something was in flight: submitted and not ended. `None` if its end is not
+/// proven.
 #[must_use]
 pub fn in_flight(submitted: u64, time: &GpuTime) -> Option<(u64, u64)> {
     let ended = !time.unfinished && (time.is_drawn() || time.end_window.latest.is_some());
@@ -273,8 +277,8 @@ pub fn in_flight(submitted: u64, time: &GpuTime) -> Option<(u64, u64)> {
     (ended && begin < time.end).then_some((begin, time.end))
 }
 
-/// The node under which a copy is shown: where its data goes, or else where they come from. A copy to the
-/// host is shown under the host, as rocprofv3 does.
+/// The node under which a copy is shown: its destination if known, otherwise its source. A copy to
+/// the host is shown under the host, as in rocprofv3.
 #[must_use]
 pub fn copy_node(copy: &Copy) -> Option<u32> {
     copy.destination_node.or(copy.source_node)
@@ -292,7 +296,7 @@ mod tests {
 
     use super::*;
 
-    /// A function of HIP with one argument, as a recording has it.
+    /// A HIP function with one argument, as a recording describes it.
     fn function(id: u32, c_type: &str, at: ArgSlot) -> Event {
         Event::Function(Box::new(FunctionInfo {
             function: Function {
@@ -343,7 +347,7 @@ mod tests {
     #[test]
     fn calls_bring_streams_up() {
         let mut gpus = Gpus::default();
-        // As hipStreamCreate, hipLaunchKernel and hipStreamDestroy have them.
+        // Like hipStreamCreate, hipLaunchKernel and hipStreamDestroy.
         gpus.learn(&function(1, "hipStream_t *", ArgSlot::Register(0)));
         gpus.learn(&function(2, "hipStream_t", ArgSlot::Stack(1)));
         gpus.learn(&function(3, "hipStream_t", ArgSlot::Register(0)));

@@ -1,35 +1,35 @@
-//! Sets of intervals of time that come in no particular order.
+//! Sets of time intervals that come in no particular order.
 //!
-//! Dispatches and copies become known when they become known, so who draws them, or asks how long a GPU
-//! was busy, gets them out of order. Sorting a whole recording would take memory in proportion to it.
-//! What has come nearly in order leaves few intervals here, because neighbours that touch become one; the
-//! owner bounds the rest with [`Intervals::coarsen`] or [`Intervals::pop_first`].
+//! Dispatches and copies come when they become known, so code that draws them, or computes how long
+//! a GPU was busy, gets them out of order. Sorting a whole recording would take memory proportional
+//! to it. Intervals that come nearly in order leave few entries here, because touching neighbours
+//! are joined; the owner bounds the rest with [`Intervals::coarsen`] or [`Intervals::pop_first`].
 
 use std::collections::VecDeque;
 
 /// Disjoint half-open intervals `begin..end`, of which no two touch.
 ///
-/// They are kept in order, one behind the other: what comes nearly in order goes in near the end, which is faster than a
-/// tree as long as there are some thousands at most.
+/// They are kept in a sorted list: intervals that come nearly in order are inserted near its end,
+/// which is faster than a tree up to some thousands of entries.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Intervals {
     spans: VecDeque<(u64, u64)>,
 }
 
 impl Intervals {
-    /// How many intervals there are.
+    /// Number of intervals.
     #[must_use]
     pub fn len(&self) -> usize {
         self.spans.len()
     }
 
-    /// Whether there is none.
+    /// Whether the set is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.spans.is_empty()
     }
 
-    /// Whether no part of `begin..end` is in the set. An empty interval is where its begin is.
+    /// Whether no part of `begin..end` is in the set. An empty interval counts as its begin.
     #[must_use]
     pub fn is_free(&self, begin: u64, end: u64) -> bool {
         let end = end.max(begin.saturating_add(1));
@@ -38,12 +38,12 @@ impl Intervals {
         last_before.is_none_or(|(_, occupied_until)| *occupied_until <= begin)
     }
 
-    /// Adds `begin..end`; nothing if it is empty.
+    /// Adds `begin..end`; an empty interval adds nothing.
     pub fn insert(&mut self, begin: u64, end: u64) {
         if begin >= end {
             return;
         }
-        // Those that overlap or touch it become one with it.
+        // Intervals that overlap or touch it are joined with it.
         let behind = self.beginning_before(end.saturating_add(1));
         let mut first = behind;
         let (mut begin, mut end) = (begin, end);
@@ -66,7 +66,7 @@ impl Intervals {
         }
     }
 
-    /// How many begin before `time`. Most often it is near the end.
+    /// Number of intervals that begin before `time`, which is usually near the end.
     fn beginning_before(&self, time: u64) -> usize {
         match self.spans.back() {
             Some((begin, _)) if *begin >= time => {
@@ -76,8 +76,8 @@ impl Intervals {
         }
     }
 
-    /// Makes one interval of the two that are farthest from `near`, and of the gap between them: the set
-    /// says then that more is taken than is, but never less.
+    /// Joins the two intervals farthest from `near`, including the gap between them. The set then
+    /// covers more than it should, but never less.
     pub fn coarsen(&mut self, near: u64) {
         let (Some((first, _)), Some((last, _))) = (self.spans.front(), self.spans.back()) else {
             return;
@@ -105,7 +105,7 @@ impl Intervals {
         self.spans.front().copied()
     }
 
-    /// Takes the earliest interval out.
+    /// Removes and returns the earliest interval.
     pub fn pop_first(&mut self) -> Option<(u64, u64)> {
         self.spans.pop_front()
     }

@@ -1,10 +1,11 @@
-//! How long work took, with what is not known of it: sums of durations that have a standard error.
+//! Durations of work and their sums, with standard errors and the number of unknown durations.
 //!
-//! An exact duration has no error. A duration that is its class's mean has that mean's standard error, which all
-//! dispatches of the class share: errors of one class add up, those of different classes are independent. A duration
-//! between two looks is taken as known if it is proven to be at least as long as the room that is left: a window in which a
-//! kernel may have run for no time at all says nothing, however long the window is. What is left has no duration: it is
-//! counted, and sums say that they are sums of the rest.
+//! An exact duration has no error. A duration that is its class's mean has that mean's standard
+//! error, which all dispatches of the class share: errors within one class add up, those of
+//! different classes are independent. A duration between two looks counts as known if its proven
+//! minimum is at least as long as the remaining uncertainty. A window in which a kernel may have
+//! run for no time at all says nothing, however long it is. All other work has no known duration:
+//! it is counted, and sums say that they cover only the rest.
 
 use std::collections::BTreeMap;
 
@@ -13,17 +14,17 @@ use gputrace_timeline::{
     gpu::{GpuTime, Quality, Told},
 };
 
-/// Classes whose errors are kept apart in one sum. More are added up as if they were one, which makes the error too large
-/// rather than too small.
+/// Maximum number of classes whose errors are kept apart in one sum. Further classes are added up
+/// as if they were one, which makes the error too large, never too small.
 const CLASSES: usize = 1 << 12;
 
-/// Standard error of what lies somewhere in a room of this width, in parts of it: 1 / sqrt(12).
+/// Standard error of a uniform distribution, as a fraction of its width: 1 / sqrt(12).
 const UNIFORM: f64 = 0.288_675_134_594_812_9;
 
 /// The duration of one dispatch or copy.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Length {
-    /// ns.
+    /// Duration in ns.
     pub ns: u64,
     /// Where it comes from.
     pub basis: Basis,
@@ -34,19 +35,25 @@ pub struct Length {
 pub enum Basis {
     /// The GPU wrote its begin and end.
     Exact,
-    /// It is the mean of this class; the mean's standard error, ns.
+    /// The mean of this class; the second field is the mean's standard error, ns.
     Class(u32, u64),
-    /// It lies between looks; its standard error, ns.
+    /// Known from looks; the field is its standard error, ns.
     Looks(f64),
 }
 
-/// A duration or its error as formats write it: to 0.1 ns.
+/// A duration as formats write it: to 0.1 ns.
 pub(crate) fn tenths(ns: f64) -> f64 {
     (ns * 10.0).round() / 10.0
 }
 
+/// A standard error as formats write it: to 0.1 ns, and 0 only where all is exact.
+pub(crate) fn error_tenths(ns: f64) -> f64 {
+    let least = if ns > 0.0 { 0.1 } else { 0.0 };
+    tenths(ns).max(least)
+}
+
 impl Length {
-    /// Its standard error, ns: where it is the mean of a class, that of the mean. Finite, not negative.
+    /// Its standard error, ns; for the mean of a class, that of the mean. Finite, not negative.
     #[must_use]
     pub fn error(&self) -> f64 {
         match self.basis {
@@ -56,7 +63,26 @@ impl Length {
         }
     }
 
-    /// Exactly this many ns.
+    /// The standard error of an estimate as formats write it: whole ns, at least 1. `None` if the
+    /// duration is exact.
+    #[must_use]
+    pub fn estimate_error(&self) -> Option<u64> {
+        match self.basis {
+            Basis::Exact => None,
+            Basis::Class(..) | Basis::Looks(_) => Some((self.error().ceil() as u64).max(1)),
+        }
+    }
+
+    /// The class whose mean it is; `None` if it is exact or lies between looks.
+    #[must_use]
+    pub fn class(&self) -> Option<u32> {
+        match self.basis {
+            Basis::Class(class, _) => Some(class),
+            Basis::Exact | Basis::Looks(_) => None,
+        }
+    }
+
+    /// A duration of exactly `ns` ns.
     #[must_use]
     pub const fn exact(ns: u64) -> Self {
         Self {
@@ -65,7 +91,7 @@ impl Length {
         }
     }
 
-    /// How long something took; `None` if what is known does not tell.
+    /// The duration of something; `None` if it is unknown.
     #[must_use]
     pub fn of(time: &GpuTime) -> Option<Self> {
         if time.unfinished {
@@ -97,7 +123,7 @@ impl Length {
     }
 }
 
-/// A sum of durations and how sure it is.
+/// A sum of durations with its standard error.
 #[derive(Clone, Debug, Default)]
 pub struct Sum {
     total: u128,
@@ -105,17 +131,18 @@ pub struct Sum {
     by_classes: u64,
     by_looks: u64,
     unknown: u64,
-    /// Sums of standard errors of the dispatches of each class, ns. In order, so that sums over
-    /// them come out the same each time, to the last bit.
+    /// Sums of standard errors of each class's dispatches, ns. In order, so that sums over them are
+    /// the same each time, to the last bit.
     classes: BTreeMap<u32, f64>,
-    /// Those of classes beyond [`CLASSES`].
+    /// The same for classes beyond [`CLASSES`].
     more_classes: f64,
-    /// Those of durations between looks. The same looks part neighbours, so they are not independent: they add up.
+    /// The same for durations between looks. Neighbours share the look between them, so their
+    /// errors are not independent: they add up.
     looks: f64,
 }
 
 impl Sum {
-    /// Adds something that took `length`, or something of which that is not known.
+    /// Adds one piece of work that took `length`; `None` if its duration is unknown.
     pub fn add(&mut self, length: Option<Length>) {
         let Some(Length { ns, basis }) = length else {
             self.unknown += 1;
@@ -171,19 +198,19 @@ impl Sum {
         (of_classes + self.more_classes.powi(2) + self.looks.powi(2)).sqrt()
     }
 
-    /// How many there are.
+    /// Number of pieces of work.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.known + self.unknown
     }
 
-    /// How many have a duration, exact or estimated.
+    /// How many have a known duration, exact or estimated.
     #[must_use]
     pub fn known(&self) -> u64 {
         self.known
     }
 
-    /// How many of them have an estimated one.
+    /// How many of the known durations are estimated.
     #[must_use]
     pub fn estimated(&self) -> u64 {
         self.by_classes + self.by_looks
@@ -195,13 +222,13 @@ impl Sum {
         self.by_classes
     }
 
-    /// How many have none.
+    /// How many have no known duration.
     #[must_use]
     pub fn unknown(&self) -> u64 {
         self.unknown
     }
 
-    /// Mean of the known durations and its standard error, ns; 0 if there are none.
+    /// Mean of the known durations and its standard error, ns; both 0 if there are none.
     #[must_use]
     pub fn mean(&self) -> (f64, f64) {
         let known = self.known.max(1) as f64;
@@ -209,18 +236,20 @@ impl Sum {
     }
 }
 
-/// What became of the classes of kernels.
+/// Counts of kernel classes by what is known of their means.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Classes {
     apart: u64,
     mixed: u64,
     unseen: u64,
+    two_lengths: u64,
 }
 
 impl Classes {
     /// Takes an event.
     pub fn event(&mut self, event: &Event) {
         if let Event::KernelClass(class) = event {
+            self.two_lengths += u64::from(class.lengths.is_some());
             match class.told {
                 Told::Apart => self.apart += 1,
                 Told::Mixed => self.mixed += 1,
@@ -229,8 +258,8 @@ impl Classes {
         }
     }
 
-    /// What to say of them, in a sentence without its point; `all` is the sum over all dispatches. `None` if there is
-    /// nothing to say, because all times are exact.
+    /// A remark about them, a sentence without its period; `all` is the sum over all dispatches.
+    /// `None` if all times are exact.
     #[must_use]
     pub fn remark(&self, all: &Sum) -> Option<String> {
         let classes = self.apart + self.mixed + self.unseen;
@@ -249,14 +278,18 @@ impl Classes {
                 _ => format!(" (+-{percent:.0} % of the GPU's time)"),
             });
         }
+        match self.two_lengths {
+            0 => {}
+            1 => text.push_str("; one has two lengths, so no dispatch is near its mean"),
+            more => text.push_str(&format!(
+                "; {more} have two lengths each, so no dispatch is near their means"
+            )),
+        }
         if self.mixed > 0 {
             text.push_str(&format!("; {} cannot be told apart", self.mixed));
         }
         if self.unseen > 0 {
-            text.push_str(&format!(
-                "; of {} nothing says how long they take",
-                self.unseen
-            ));
+            text.push_str(&format!("; {} without a known duration", self.unseen));
         }
         Some(text)
     }
@@ -329,9 +362,20 @@ mod tests {
             matches!(length.basis, Basis::Looks(error) if (error - 577.35).abs() < 0.1),
             "{length:?}"
         );
+        assert_eq!((length.class(), length.estimate_error()), (None, Some(578)));
     }
 
-    /// As between two launches of a program that leaves the GPU idle: that begin and end fill the window does not tell.
+    #[test]
+    fn no_estimate_has_an_error_of_0() {
+        let error_of = |time: &GpuTime| Length::of(time).and_then(|length| length.estimate_error());
+        assert_eq!(error_of(&exact(1000, 1100)), None);
+        assert_eq!(error_of(&estimated(1000, 1100, 3, 300)), Some(300));
+        assert_eq!(error_of(&estimated(1000, 1100, 3, 0)), Some(1));
+        assert_eq!([0.0, 0.01, 0.26].map(error_tenths), [0.0, 0.1, 0.3]);
+    }
+
+    /// As between two launches of a program that leaves the GPU idle: begin and end may be anywhere
+    /// in the window.
     #[test]
     fn a_window_is_no_duration() {
         let mut time = between(Quality::Sampled, 10_000, 4_010_000);
@@ -356,11 +400,23 @@ mod tests {
                 classes.event(&Event::KernelClass(Box::new(class)));
             }
         }
+        let class = KernelClass {
+            told: Told::Apart,
+            lengths: Some(crate::synthetic::LENGTHS),
+            ..KernelClass::default()
+        };
+        let mut others = classes;
+        others.event(&Event::KernelClass(Box::new(class)));
+        assert_eq!(
+            others.remark(&Sum::default()).unwrap(),
+            "durations of 13 of 16 kernel classes are estimates; one has two lengths, so no dispatch is \
+             near its mean; 2 cannot be told apart; 1 without a known duration"
+        );
         let all = sum(&[estimated(0, 1000, 1, 20)]);
         assert_eq!(
             classes.remark(&all).unwrap(),
-            "durations of 12 of 15 kernel classes are estimates (+-2.0 % of the GPU's time); 2 cannot be told apart; \
-             of 1 nothing says how long they take"
+            "durations of 12 of 15 kernel classes are estimates (+-2.0 % of the GPU's time); 2 \
+             cannot be told apart; 1 without a known duration"
         );
     }
 

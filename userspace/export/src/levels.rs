@@ -1,35 +1,36 @@
-//! How much of something was going on at each moment, from intervals that come in no particular order.
+//! Computes the level of an activity over time, from intervals that come in no particular order.
 
 use std::collections::BTreeMap;
 
-/// Changes that are waited for before the older half is settled.
+/// Maximum number of changes that are held before the older half is settled.
 const LIMIT: usize = 1 << 17;
 
-/// Bits of a time, in ns, within a slice: 1 ms. Few changes are sorted at a time, and few trees are walked.
+/// log2 of the length of a time slice in ns: about 1 ms. Slices keep both the number of changes
+/// sorted at a time and the number of tree accesses small.
 const SLICE_BITS: u32 = 20;
 
-/// Slices whose memory is kept.
+/// Maximum number of slices whose memory is kept for reuse.
 const SPARE: usize = 256;
 
-/// A sum over intervals, e.g. the kernels in flight.
+/// A sum over intervals, e.g. the number of kernels in flight.
 ///
-/// Holds a bounded number of changes. An interval that comes so late that its time is settled counts from
-/// the settled moment on, or not at all if it had ended by then; [`Levels::late`] tells how many of both
-/// there were.
+/// Holds a bounded number of changes. An interval that comes so late that its time is already
+/// settled counts from the settled time on, or not at all if it ended before. [`Levels::late`]
+/// counts both cases.
 #[derive(Clone, Debug)]
 pub struct Levels {
-    /// Changes with their times, by slices of time, in no order within one.
+    /// Changes with their times by time slice, unordered within a slice.
     pending: BTreeMap<u64, Vec<(u64, i64)>>,
-    /// The slice of the last beginning and that of the last end, with changes that are not in `pending` yet: most often
-    /// the next ones are of the same.
+    /// The slices of the last begin and of the last end, with changes that are not in `pending`
+    /// yet: the next changes are usually in the same slices.
     recent: [(u64, Vec<(u64, i64)>); 2],
-    /// Memory of slices that are settled, for those to come.
+    /// Memory of settled slices, for reuse.
     spare: Vec<Vec<(u64, i64)>>,
-    /// Changes in all slices.
+    /// Number of changes in all slices.
     count: usize,
     /// Sum of all changes settled.
     level: i64,
-    /// What was before this moment is settled.
+    /// Everything before this time is settled.
     settled: u64,
     late: u64,
     limit: usize,
@@ -42,7 +43,7 @@ impl Default for Levels {
 }
 
 impl Levels {
-    /// Holds at most `limit` changes.
+    /// Creates a sum that holds at most `limit` changes.
     #[must_use]
     pub fn with_limit(limit: usize) -> Self {
         Self {
@@ -57,8 +58,8 @@ impl Levels {
         }
     }
 
-    /// Adds `amount` from `begin` to `end`, ns. What is settled by that is given to `settle`: a moment and
-    /// the level from then on, in order of time.
+    /// Adds `amount` from `begin` to `end`, ns. Calls `settle` for what becomes settled, in order
+    /// of time: a time, and the level from then on.
     pub fn add(&mut self, begin: u64, end: u64, amount: i64, settle: impl FnMut(u64, i64)) {
         if begin >= end {
             return;
@@ -73,7 +74,7 @@ impl Levels {
             ] {
                 let slice = time >> SLICE_BITS;
                 if recent.0 != slice {
-                    put_down(recent, &mut self.pending, &mut self.spare);
+                    move_to_pending(recent, &mut self.pending, &mut self.spare);
                     recent.0 = slice;
                 }
                 recent.1.push((time, amount));
@@ -90,16 +91,16 @@ impl Levels {
         self.settle(0, settle);
     }
 
-    /// Intervals that came too late to count in full.
+    /// Number of intervals that came too late to count in full.
     #[must_use]
     pub fn late(&self) -> u64 {
         self.late
     }
 
-    /// Settles what comes first, until at most `keep` changes are left.
+    /// Settles the earliest changes until at most `keep` are left.
     fn settle(&mut self, keep: usize, mut settle: impl FnMut(u64, i64)) {
         for recent in &mut self.recent {
-            put_down(recent, &mut self.pending, &mut self.spare);
+            move_to_pending(recent, &mut self.pending, &mut self.spare);
         }
         while self.count > keep
             && let Some((slice, mut changes)) = self.pending.pop_first()
@@ -131,8 +132,8 @@ impl Levels {
     }
 }
 
-/// Moves changes of one slice to the others of it.
-fn put_down(
+/// Moves changes of a slice into `pending`.
+fn move_to_pending(
     (slice, changes): &mut (u64, Vec<(u64, i64)>),
     pending: &mut BTreeMap<u64, Vec<(u64, i64)>>,
     spare: &mut Vec<Vec<(u64, i64)>>,

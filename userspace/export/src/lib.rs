@@ -1,25 +1,26 @@
-//! From events to files.
+//! Turns events into files.
 //!
 //! Every output is made from a capture, in one pass: [`run`] reads a
-//! [`Timeline`](gputrace_timeline::Timeline) and gives each event to every [`Exporter`]. Exporters keep
-//! no calls in memory, so a capture may be larger than the machine's.
+//! [`Timeline`](gputrace_timeline::Timeline) and gives each event to every [`Exporter`]. Exporters
+//! keep no calls in memory, so a capture may be larger than the machine's memory.
 //!
-//! * [`csv::CsvExporter`]: the files that rocprofv3 writes, what it cannot say of the GPU's times, and the
-//!   account of losses ([`loss`]);
-//! * [`json::JsonExporter`]: all records in one document, in rocprofv3's shape;
+//! * [`csv::CsvExporter`]: the files that rocprofv3 writes, further files on how well the GPU's
+//!   times are known, and the account of losses ([`loss`]);
+//! * [`json::JsonExporter`]: all records in one document, in rocprofv3's format;
 //! * [`ndjson::NdjsonExporter`]: one JSON object per line, gputrace's own format;
-//! * [`text::TextWriter`]: one line for each event, for people;
-//! * other formats live in crates of their own (`gputrace-otf2`, `gputrace-parquet`, `gputrace-perfetto`,
-//!   `gputrace-rocpd`), and so does what says something about a recording: summary, report, wall clock, differences
-//!   (`gputrace-analysis`).
+//! * [`text::TextWriter`]: one line per event, for people;
+//! * other formats have crates of their own (`gputrace-otf2`, `gputrace-parquet`,
+//!   `gputrace-perfetto`, `gputrace-rocpd`), and so have analyses of a recording: summary, report,
+//!   wall clock, differences (`gputrace-analysis`).
 //!
-//! What the user asked of kernels (which of them, and how they are called) is applied to the events on their
-//! way, once for all formats: [`kernels`]. So is the part of the recording that they asked to see: [`filter`]. Several captures are one [`Source`] after [`merge`].
+//! Options about kernels (which ones to show, and under which names) are applied to the events on
+//! their way, once for all formats: [`kernels`]. So is the choice of a part of the recording:
+//! [`filter`]. [`merge`] makes several captures one [`Source`].
 //!
-//! What several formats need to name and measure the GPU's work is here too: [`gpu`], [`intervals`],
-//! [`lengths`], [`levels`], [`moments`].
+//! The names and measures of the GPU's work that several formats need are here too: [`gpu`],
+//! [`intervals`], [`lengths`], [`levels`], [`moments`].
 //!
-//! Files are made through [`OutputDir`], which makes them appear whole or not at all.
+//! Files are created through [`OutputDir`], in which they appear either complete or not at all.
 //!
 //! ```no_run
 //! use std::ops::ControlFlow;

@@ -1,7 +1,8 @@
-//! What formats of lines have in common: they go to a stream while recording, or into a file.
+//! Shared code of line formats, which go to a stream during a recording, or to a file.
 
-/// Implements [`Exporter`](crate::Exporter) for the writer of such a format, with a field `out`, which writes to a stream that
-/// nobody calls finished, and for the exporter that has one in its field `lines`, which writes a file.
+/// Implements [`Exporter`](crate::Exporter) for the writer of a line format, which has a field
+/// `out` and writes to a stream that is never finished, and for its exporter, which has such a
+/// writer in its field `lines` and writes a file.
 macro_rules! line_exporters {
     ($writer:ident, $exporter:ident, $format:expr, $content:literal) => {
         impl<W: std::io::Write> $crate::Exporter for $writer<W> {

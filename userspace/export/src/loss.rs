@@ -1,14 +1,15 @@
-//! The account of what was lost, as a table.
+//! The account of losses as a table.
 //!
-//! One row per domain and CPU on which calls began, then one per domain (`Cpu` is `all`), then the total
-//! (`Domain` is `TOTAL`). In each row `Seen = Written + Unfinished + Lost + Unaccounted`, and `Lost` is the
-//! sum of the `Dropped_…` columns. In a complete account `Unaccounted` is 0; in that of a recorder that
-//! was killed it counts the calls that were open, or on their way to the capture, when it was written.
+//! There is one row per domain and CPU on which calls began, then one per domain (`Cpu` is `all`),
+//! then the total (`Domain` is `TOTAL`). In each row `Seen = Written + Unfinished + Lost +
+//! Unaccounted`, and `Lost` is the sum of the `Dropped_…` columns. `Unaccounted` is 0 in a complete
+//! account. In that of a killed recorder it counts the calls that were open, or on their way to the
+//! capture, when the account was written.
 
 use gputrace_abi::{counters::DropReason, domain::Domain};
 use gputrace_capture::ledger::{Ledger, LedgerRow};
 
-/// What the account counts, in the singular: calls, or records if there are others among them.
+/// What the account counts, in the singular: `call`, or `record` if not all of them are calls.
 #[must_use]
 pub fn noun(ledger: &Ledger) -> &'static str {
     let is_api = |row: &LedgerRow| {
@@ -22,7 +23,7 @@ pub fn noun(ledger: &Ledger) -> &'static str {
     }
 }
 
-/// The columns.
+/// The column names.
 pub(crate) fn columns() -> Vec<String> {
     let reasons = DropReason::ALL
         .iter()
@@ -35,7 +36,7 @@ pub(crate) fn columns() -> Vec<String> {
     columns
 }
 
-/// The rows; every domain in `asked` has at least its sum. No rows if the capture has no account.
+/// The rows; every domain in `asked` has at least its total. No rows if the capture has no account.
 pub(crate) fn rows(ledger: Option<&Ledger>, asked: &[Domain]) -> Vec<Vec<String>> {
     let Some(ledger) = ledger else {
         return Vec::new();

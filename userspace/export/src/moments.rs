@@ -1,16 +1,16 @@
-//! Sums over the durations of one name, as rocprofv3's statistics have them.
+//! Statistics over the durations of one name, with rocprofv3's figures.
 
 /// Durations of one name, ns.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Moments {
-    /// How many.
+    /// Number of durations.
     pub calls: u64,
     /// Their sum.
     pub total: u128,
     squares: f64,
-    /// The shortest; 0 without any.
+    /// The shortest; 0 if there are none.
     pub min: u64,
-    /// The longest; 0 without any.
+    /// The longest; 0 if there are none.
     pub max: u64,
 }
 
@@ -28,7 +28,7 @@ impl Moments {
         self.squares += (ns as f64).powi(2);
     }
 
-    /// Adds those of another one.
+    /// Adds the durations of `other`.
     pub fn merge(&mut self, other: &Self) {
         self.min = if self.calls == 0 {
             other.min
@@ -47,13 +47,13 @@ impl Moments {
         self.squares
     }
 
-    /// Their mean, ns; 0 without any.
+    /// Their mean, ns; 0 if there are none.
     #[must_use]
     pub fn average(&self) -> f64 {
         self.total as f64 / (self.calls.max(1)) as f64
     }
 
-    /// Of a sample, as rocprofv3 computes it; 0 for a single one.
+    /// Standard deviation of a sample, as rocprofv3 computes it; 0 for a single duration.
     #[must_use]
     pub fn deviation(&self) -> f64 {
         self.variance().sqrt()
@@ -71,7 +71,7 @@ impl Moments {
     }
 }
 
-/// What rocprofv3 calls a group of domains (see [`crate::functions::group`]) in its statistics.
+/// rocprofv3's name in its statistics for a group of domains (see [`crate::functions::group`]).
 #[must_use]
 pub fn domain(group: &str) -> String {
     match group {

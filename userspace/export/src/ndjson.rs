@@ -1,8 +1,8 @@
-//! NDJSON: one JSON object per line, in a format of gputrace's own that is documented and versioned.
+//! NDJSON: one JSON object per line, in gputrace's own documented and versioned format.
 //!
-//! `docs/ndjson.md` describes the lines and `docs/ndjson.schema.json` is their JSON Schema. Lines come in the
-//! order of the timeline's events, see [`gputrace_timeline::event`]; each can be understood with what
-//! stands before it. The first one has the format's version.
+//! `docs/ndjson.md` describes the lines and `docs/ndjson.schema.json` is their JSON Schema. Lines
+//! come in the order of the timeline's events, see [`gputrace_timeline::event`]; each refers only
+//! to lines before it. The first line has the format's version.
 
 use std::io::{self, Write};
 
@@ -33,8 +33,8 @@ use crate::{
     output::{OutputDir, OutputError, OutputFile},
 };
 
-/// Version of the format. It grows when a member changes its meaning or goes; new members and new types of
-/// lines, which readers must pass over, do not change it.
+/// Version of the format. It is incremented when a member is removed or changes its meaning. New
+/// members and new types of lines, which readers must ignore, do not change it.
 pub const VERSION: u32 = 1;
 
 const FORMAT: &str = "ndjson";
@@ -48,7 +48,7 @@ pub struct NdjsonWriter<W> {
     gpus: Gpus,
 }
 
-/// Serialized as it is shown.
+/// Serialized in its human-readable form.
 struct Shown<'a>(ArgValue<'a>);
 
 impl Serialize for Shown<'_> {
@@ -176,7 +176,7 @@ struct CopyLine {
 }
 
 impl<W: Write> NdjsonWriter<W> {
-    /// Lines go to `out`, each in one call of [`Write::write_all`].
+    /// Writes lines to `out`, each with one call of [`Write::write_all`].
     pub fn new(out: W) -> Self {
         Self {
             out,
@@ -310,7 +310,7 @@ impl<W: Write> NdjsonWriter<W> {
         write_line(&mut self.out, &mut self.line, line)
     }
 
-    /// The output.
+    /// Returns the output.
     pub fn into_inner(self) -> W {
         self.out
     }
@@ -318,7 +318,7 @@ impl<W: Write> NdjsonWriter<W> {
 
 fn write_line(out: &mut impl Write, buffer: &mut Vec<u8>, line: &impl Serialize) -> io::Result<()> {
     buffer.clear();
-    // It may be read on a terminal (`-o -`).
+    // Control characters are escaped: the line may be read on a terminal (`-o -`).
     to_writer(&mut *buffer, line)?;
     buffer.push(b'\n');
     out.write_all(buffer)

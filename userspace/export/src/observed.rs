@@ -1,4 +1,4 @@
-//! What the kernel did, as the JSON formats have it, and what statistics count of it.
+//! Observations in the JSON formats, and those that statistics count.
 
 use std::borrow::Cow;
 
@@ -7,15 +7,15 @@ use gputrace_capture::ledger::Ledger;
 use gputrace_timeline::observation::{FieldValue, Observation};
 use serde::{Serialize, Serializer};
 
-/// The domain of an observation that statistics count as rocprofv3's do: allocations that HSA was asked for, and scratch
-/// memory. What HIP was asked for is no domain of rocprofv3's, and reaches HSA if it takes memory.
+/// The domain of an observation that rocprofv3's statistics count: allocations by HSA, and scratch
+/// memory. Allocations by HIP are no domain of rocprofv3's; they reach HSA if they need memory.
 #[must_use]
 pub fn memory_domain(one: &Observation) -> Option<Domain> {
     Domain::from_id(one.domain)
         .filter(|domain| matches!(domain, Domain::MemoryAllocation | Domain::ScratchMemory))
 }
 
-/// An observation. Times are ns, `CLOCK_BOOTTIME`; ids that are not known are 0.
+/// An observation. Times are ns, `CLOCK_BOOTTIME`; unknown ids are 0.
 #[derive(Serialize)]
 pub(crate) struct ObservationRecord<'a> {
     domain: Cow<'static, str>,

@@ -1,16 +1,17 @@
-//! Where outputs go: a directory in which files appear whole or not at all.
+//! Output directories, in which files appear either complete or not at all.
 //!
-//! gputrace usually runs as root on behalf of another user and writes into directories which that
+//! gputrace usually runs as root on behalf of another user and writes into directories that this
 //! user (or, in `/tmp`, anybody) can change meanwhile. So:
 //!
-//! * the directory is opened once; every later step is relative to that descriptor;
-//! * a file is created under a temporary name with `O_CREAT | O_EXCL | O_NOFOLLOW`, given to its
-//!   [`FileOwner`], and renamed at the end: a symbolic link planted under the final name is replaced,
-//!   never followed;
-//! * files are readable by their owner alone (mode 0600), and directories made on the way to them are 0700, whatever the
-//!   umask is: command lines, paths and strings of traced programs are in them, and these may be other users'. What was
-//!   there before keeps its mode. [`OutputDir::public`] is for what says nothing of programs;
-//! * a file that is not finished is removed when its handle is dropped.
+//! * The directory is opened once; every later step is relative to that descriptor.
+//! * A file is created under a temporary name with `O_CREAT | O_EXCL | O_NOFOLLOW`, given to its
+//!   [`FileOwner`], and renamed at the end. A symbolic link planted under the final name is
+//!   replaced, never followed.
+//! * Files are readable only by their owner (mode 0600), and newly created directories have mode
+//!   0700, whatever the umask: outputs contain command lines, paths and strings of traced programs,
+//!   which may belong to other users. Existing directories keep their mode. [`OutputDir::public`]
+//!   is for files without data about programs.
+//! * An unfinished file is removed when its handle is dropped.
 //!
 //! ```no_run
 //! # fn main() -> Result<(), gputrace_export::OutputError> {
@@ -51,20 +52,20 @@ pub use staging::Staging;
 use unfinished::Temporary;
 pub use unfinished::abandon;
 
-/// Bytes collected before a write to the file.
+/// Size of the write buffer in bytes.
 const BUFFER: usize = 256 << 10;
 
-/// Names tried for a temporary file before giving up.
+/// Number of names tried for a temporary file.
 const ATTEMPTS: u32 = 64;
 
-/// Mode of files and directories that are their owner's alone.
+/// Modes of files and directories that only their owner may access.
 const PRIVATE_FILE: Mode = Mode::from_raw_mode(0o600);
 const PRIVATE_DIRECTORY: Mode = Mode::from_raw_mode(0o700);
 
-/// Mode of files that say nothing of programs; the umask decides.
+/// Mode of files without data about programs, subject to the umask.
 const PUBLIC_FILE: Mode = Mode::from_raw_mode(0o666);
 
-/// Who is to own the files: the user behind `sudo`.
+/// Owner of the outputs: the user behind `sudo`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileOwner {
     /// User id.
@@ -73,16 +74,16 @@ pub struct FileOwner {
     pub gid: u32,
 }
 
-/// What becomes of a file that has the name of a new one.
+/// What to do if a file of the same name exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Existing {
-    /// It stays, and there is no new one.
+    /// Keep it, and fail.
     Keep,
-    /// It is replaced.
+    /// Replace it.
     Replace,
 }
 
-/// Why a file or directory could not be made.
+/// Why a file or directory could not be created or written.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OutputError {
@@ -97,7 +98,7 @@ pub enum OutputError {
         /// The system's error.
         source: io::Error,
     },
-    /// The directory or file system does not let us write.
+    /// The directory or file system may not be written to.
     #[error("{path} cannot be written: {source}. Choose a writable directory with -d", path = path.display())]
     Denied {
         /// File or directory.
@@ -105,16 +106,17 @@ pub enum OutputError {
         /// The system's error.
         source: io::Error,
     },
-    /// A file of that name is there and is to stay.
+    /// A file of that name exists and is to be kept.
     #[error(
-        "{path} is there already, and is not overwritten. Choose another name with -o, or give --force to replace it",
+        "{path} already exists and is not overwritten. Choose another name with -o, or add --force \
+         to replace it",
         path = path.display()
     )]
     Exists {
         /// The file.
         path: PathBuf,
     },
-    /// A capture is there, which is all that there is of a recording.
+    /// The file of that name is a capture, which is all that there is of a recording.
     #[error(
         "{path} is a capture, and captures are not replaced by outputs. Choose another name with -o", path = path.display()
     )]
@@ -124,8 +126,8 @@ pub enum OutputError {
     },
     /// A name that is not a plain file name.
     #[error(
-        "{name:?} is not a name that files can begin with: give one that is not empty, '.' or '..' and does not end in '/' to -o, and \
-         a directory to -d"
+        "{name:?} cannot be the beginning of a file name: give -o a name that is not empty, '.' or \
+         '..' and does not end in '/', and give -d a directory"
     )]
     Name {
         /// The name.
@@ -169,7 +171,7 @@ impl OutputError {
     }
 }
 
-/// Undoes what [`OutputFile`] does to pass its typed error through encoders that know only
+/// Recovers the typed error that [`OutputFile`] wraps to pass it through encoders that only know
 /// [`io::Error`].
 impl From<io::Error> for OutputError {
     fn from(error: io::Error) -> Self {
@@ -186,13 +188,13 @@ pub struct OutputDir {
     descriptor: Arc<OwnedFd>,
     path: PathBuf,
     owner: Option<FileOwner>,
-    /// Of files.
+    /// Mode of its files.
     mode: Mode,
 }
 
 impl OutputDir {
-    /// Opens `path`, creating it and missing parents. Directories made here, and all files made later,
-    /// belong to `owner`, if given.
+    /// Opens `path`, creating it and missing parents. Directories created here, and all files
+    /// created later, belong to `owner` if given.
     ///
     /// # Errors
     /// [`OutputError`] if a directory cannot be created, opened or given to its owner.
@@ -214,13 +216,15 @@ impl OutputDir {
             let made = match rustix::fs::mkdirat(&descriptor, name, PRIVATE_DIRECTORY) {
                 Ok(()) => true,
                 Err(Errno::EXIST) => false,
-                // It may exist although we may not create it (read-only file system, no permission).
+                // The directory may exist although it may not be created (read-only file system, no
+                // permission).
                 Err(error) => match rustix::fs::openat(&descriptor, name, flags, Mode::empty()) {
                     Ok(_) => false,
                     Err(_) => return Err(OutputError::new("create directory", &so_far, error)),
                 },
             };
-            // What we made ourselves cannot be a link, unless someone swapped it since.
+            // A directory that was just created cannot be a link, unless someone has swapped it
+            // since.
             let flags = if made {
                 flags | OFlags::NOFOLLOW
             } else {
@@ -241,7 +245,7 @@ impl OutputDir {
         })
     }
 
-    /// The same directory, for files that whoever the umask allows may read.
+    /// The same directory, for files that anybody may read whom the umask allows to.
     #[must_use]
     pub fn public(self) -> Self {
         Self {
@@ -250,7 +254,7 @@ impl OutputDir {
         }
     }
 
-    /// Path of the directory as it was given.
+    /// Path of the directory as given.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
@@ -280,11 +284,11 @@ impl OutputDir {
         Ok(file)
     }
 
-    /// Creates an empty file `name` that is there at once, for data that must survive a kill: the
+    /// Creates an empty file `name` that is visible at once, for data that must survive a kill: the
     /// capture. A symbolic link is not followed.
     ///
     /// # Errors
-    /// As [`OutputDir::file`]; [`OutputError::Exists`] if there is something of that name that is to stay.
+    /// As [`OutputDir::file`]; [`OutputError::Exists`] if `name` exists and is to be kept.
     pub fn file_in_place(&self, name: &str, existing: Existing) -> Result<File, OutputError> {
         if existing == Existing::Keep {
             self.must_not_have(name)?;
@@ -312,11 +316,11 @@ impl OutputDir {
         }
     }
 
-    /// The first bytes, `most` at most, of the file called `name`; `None` if there is none that can be read. Links are not
-    /// followed.
+    /// At most the first `most` bytes of the file called `name`; `None` if there is no readable
+    /// file. Links are not followed.
     #[must_use]
     pub fn head(&self, name: &str, most: u64) -> Option<Vec<u8>> {
-        // What is no file after all must not be waited for.
+        // Non-blocking, so that opening a FIFO does not wait.
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let file = rustix::fs::openat(&*self.descriptor, name, flags, Mode::empty()).ok()?;
         let file = File::from(file);
@@ -331,7 +335,7 @@ impl OutputDir {
     /// Removes the file or link called `name`, if there is one.
     ///
     /// # Errors
-    /// [`OutputError`] if it is something else or cannot be removed.
+    /// [`OutputError`] if it is neither, or cannot be removed.
     pub fn remove(&self, name: &str) -> Result<(), OutputError> {
         match rustix::fs::unlinkat(&*self.descriptor, name, AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => Ok(()),
@@ -339,11 +343,12 @@ impl OutputDir {
         }
     }
 
-    /// Removes the directory called `name`, if there is one, with the files in it whose names end in one of `endings`.
-    /// With others in it, it stays. A link of that name is removed, not followed.
+    /// Removes the directory called `name`, if it exists, and those of its files whose names end in
+    /// one of `endings`. The directory stays if it contains anything else. A link called `name` is
+    /// removed, not followed.
     ///
     /// # Errors
-    /// [`OutputError`] if one of them cannot be removed.
+    /// [`OutputError`] if something cannot be removed.
     pub fn remove_directory(&self, name: &str, endings: &[&str]) -> Result<(), OutputError> {
         let failed = |error| OutputError::new("remove", &self.path.join(name), error);
         let directory = match staging::open(&*self.descriptor, name) {
@@ -359,8 +364,8 @@ impl OutputDir {
         }
     }
 
-    /// A file without a name, for data that an output needs only while it is made. It takes space in the
-    /// directory until it is closed.
+    /// A nameless file for data that an output needs only while it is being made. It takes space in
+    /// the directory until it is closed.
     ///
     /// # Errors
     /// [`OutputError`] if it cannot be created.
@@ -368,7 +373,8 @@ impl OutputDir {
         let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
         let nameless = rustix::fs::openat(&*self.descriptor, ".", flags, PRIVATE_FILE);
         let descriptor = nameless.or_else(|_| -> Result<OwnedFd, Errno> {
-            // Not every file system has nameless files; one that loses its name at once is the same.
+            // Not every file system supports nameless files; a file that is unlinked at once is
+            // equivalent.
             Temporary::file(&self.descriptor, "scratch", PRIVATE_FILE)
                 .map(|(descriptor, _)| descriptor)
         });
@@ -377,7 +383,7 @@ impl OutputDir {
             .map_err(|error| OutputError::new("create a temporary file in", &self.path, error))
     }
 
-    /// A private directory for an output called `name` that a library writes by itself.
+    /// A private directory in which a library writes an output called `name` by itself.
     ///
     /// # Errors
     /// [`OutputError`] if `name` is not a plain file name or the directory cannot be created.
@@ -397,8 +403,8 @@ fn give(descriptor: impl std::os::fd::AsFd, owner: Option<FileOwner>) -> Result<
     }
 }
 
-/// A file in the making. Buffered; errors of its [`Write`] carry an [`OutputError`] that
-/// `OutputError::from(io_error)` gets back. Dropped without [`OutputFile::finish`] it is removed.
+/// A file being written. Buffered; errors of its [`Write`] carry an [`OutputError`], which
+/// `OutputError::from(io_error)` recovers. It is removed if dropped without [`OutputFile::finish`].
 #[derive(Debug)]
 pub struct OutputFile {
     writer: BufWriter<File>,
@@ -414,8 +420,8 @@ impl OutputFile {
         &self.path
     }
 
-    /// A second handle of the file, for a writer that goes to and fro in it. What it writes and what is
-    /// written through [`Write`] must not be mixed.
+    /// A second handle of the file, for a writer that seeks. Must not be mixed with writes through
+    /// [`Write`].
     ///
     /// # Errors
     /// [`OutputError`] if the process has too many open files.
@@ -425,16 +431,17 @@ impl OutputFile {
             .map_err(|error| OutputError::new("open", &self.path, error))
     }
 
-    /// The error of a writer that has a [`OutputFile::handle`], with the file's name.
+    /// Converts the error of a writer that uses [`OutputFile::handle`], adding the file's name.
     #[must_use]
     pub fn error(&self, source: io::Error) -> OutputError {
         OutputError::new("write", &self.path, source)
     }
 
-    /// Writes what is buffered and gives the file its final name. `content` describes it for people.
+    /// Writes what is buffered and gives the file its final name. `content` is a human-readable
+    /// description.
     ///
     /// # Errors
-    /// [`OutputError`] if writing or renaming fails; the file is removed then.
+    /// [`OutputError`] if writing or renaming fails; the file is then removed.
     pub fn finish(mut self, content: &str) -> Result<Output, OutputError> {
         self.flush()?;
         let size = self.writer.get_ref().metadata();

@@ -1,7 +1,8 @@
-//! Reading ahead: one thread makes events of a capture while another writes them.
+//! Reads ahead: one thread makes events from a capture while another writes them.
 //!
-//! Reading, ordering and linking take about as long as writing, so that on two processors an export takes half the time.
-//! Events come in the same order as without; some thousands of them are held between the threads.
+//! Reading, ordering and linking take about as long as writing, so an export takes half the time on
+//! two CPUs. The order of events is unchanged; some thousands of events are in flight between the
+//! threads.
 
 use std::{
     collections::VecDeque,
@@ -17,36 +18,37 @@ use gputrace_timeline::{Tally, event::Event, gpu::Dispatch};
 
 use crate::run::Source;
 
-/// Events that are handed over together: what fits the processor's own cache.
+/// Number of events handed over together: they fit into the CPU's own cache.
 const BATCH: usize = 256;
 
-/// Batches between the threads.
+/// Maximum number of batches between the threads.
 const BATCHES: usize = 8;
 
 type Item = Result<Event, ReadError>;
 
-/// Dispatches that are not needed any more.
+/// Dispatches that are no longer needed.
 type Dispatches = Vec<Box<Dispatch>>;
 
-/// Memory on its way back: of a batch, and of dispatches.
+/// Memory to be reused: that of a batch, and dispatches.
 type Used = (VecDeque<Item>, Dispatches);
 
-/// Events, and how far the source was after the last of them.
+/// Events, and the source's position after the last of them.
 #[derive(Debug, Default)]
 struct Batch {
     events: VecDeque<Item>,
     position: u64,
-    /// What the source says at its end; with the last batch.
+    /// Truncation and tally at the end of the source; only in the last batch.
     end: Option<(Option<Truncation>, Tally)>,
 }
 
-/// A source that is read in a thread of its own. Position, truncation and tally are those of what has been taken.
+/// A source that is read in its own thread. Position, truncation and tally are those of the events
+/// taken so far.
 #[derive(Debug)]
 pub struct Prefetch<S> {
     reader: Reader<S>,
     size: u64,
     current: Batch,
-    /// Of the current batch: memory is best freed by the thread that uses it again.
+    /// Used dispatches of the current batch: memory is best freed by the thread that reuses it.
     used: Dispatches,
     tally: Tally,
     truncation: Option<Truncation>,
@@ -55,17 +57,17 @@ pub struct Prefetch<S> {
 #[derive(Debug)]
 enum Reader<S> {
     Thread {
-        /// `None` when the source is at its end, or nothing more is wanted.
+        /// `None` when the source is at its end, or no more events are wanted.
         full: Option<Receiver<Batch>>,
         empty: SyncSender<Used>,
         thread: Option<JoinHandle<()>>,
     },
-    /// There is no thread to be had.
+    /// No thread could be created.
     Here(Option<S>),
 }
 
 impl<S: Source + Send + 'static> Prefetch<S> {
-    /// Begins to read `source`. If the system has no thread for that, it is read when events are asked for.
+    /// Begins to read `source`. If no thread can be created, it is read on demand instead.
     #[must_use]
     pub fn new(source: S) -> Self {
         let size = source.size();
@@ -87,7 +89,7 @@ impl<S: Source + Send + 'static> Prefetch<S> {
                 empty,
                 thread: Some(thread),
             },
-            // The closure is gone and has taken nothing.
+            // The closure was dropped before taking the source.
             Err(_) => Reader::Here(take(&hand)),
         };
         Self {
@@ -101,7 +103,7 @@ impl<S: Source + Send + 'static> Prefetch<S> {
     }
 }
 
-/// Reads a source to its end, or until nobody wants more.
+/// Reads a source to its end, or until no more events are wanted.
 fn read(mut source: impl Source, full: &SyncSender<Batch>, returned: &Receiver<Used>) {
     loop {
         let (mut events, dispatches) = returned
@@ -124,7 +126,7 @@ fn read(mut source: impl Source, full: &SyncSender<Batch>, returned: &Receiver<U
 }
 
 impl<S> Reader<S> {
-    /// Lets the thread end, and waits for it. If it has panicked, so does this.
+    /// Lets the thread end and waits for it. Panics if the thread has panicked.
     fn join(&mut self) {
         if let Self::Thread { full, thread, .. } = self {
             *full = None;
@@ -164,7 +166,7 @@ impl<S: Source> Iterator for Prefetch<S> {
                         return None;
                     };
                     let used = std::mem::replace(&mut self.current, next);
-                    // Whether the reader has use for the memory or not.
+                    // The reader may or may not need the memory.
                     let _ = empty.try_send((used.events, std::mem::take(&mut self.used)));
                 }
             }

@@ -1,4 +1,4 @@
-//! The driver: one pass over a capture, any number of exporters.
+//! The driver: one pass over a capture for any number of exporters.
 
 use std::{
     io::{Read, Seek},
@@ -14,17 +14,17 @@ use crate::{
     kernels::{KernelOptions, KernelStage, LeftOut},
 };
 
-/// Where events come from: a capture, or several.
+/// A source of events: one capture, or several.
 pub trait Source: Iterator<Item = Result<Event, ReadError>> {
-    /// Bytes that have been read.
+    /// Number of bytes read so far.
     fn position(&self) -> u64;
-    /// Bytes that there are to read.
+    /// Total number of bytes to read.
     fn size(&self) -> u64;
-    /// Where and why reading stopped too early; known when the iterator has ended.
+    /// Where and why reading stopped before the end; known when the iterator has ended.
     fn truncation(&self) -> Option<Truncation>;
-    /// What was found so far; complete when the iterator has ended.
+    /// Counts of what was read so far; complete when the iterator has ended.
     fn tally(&self) -> &Tally;
-    /// Takes back the memory of a dispatch that was given out and is not needed any more.
+    /// Takes back an emitted dispatch that is no longer needed, to reuse its memory.
     fn take_back(&mut self, _dispatch: Box<Dispatch>) {}
 }
 
@@ -50,7 +50,7 @@ impl<R: Read + Seek> Source for Timeline<R> {
     }
 }
 
-/// What stands between a source and the exporters.
+/// The stages between a source and the exporters.
 #[derive(Debug, Default)]
 pub struct Stages {
     /// Which kernels are shown, and under which names.
@@ -59,48 +59,49 @@ pub struct Stages {
     pub filter: Option<Filter>,
 }
 
-/// Events between two reports of progress.
+/// Number of events between two progress reports.
 const PROGRESS_INTERVAL: u64 = 1 << 16;
 
-/// How far an export is.
+/// Progress of an export.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
     /// Bytes of the capture read so far.
     pub bytes: u64,
-    /// Bytes of the capture in all.
+    /// Size of the capture in bytes.
     pub total: u64,
     /// Events given to the exporters so far.
     pub events: u64,
 }
 
-/// What came of an export.
+/// Result of an export.
 #[derive(Debug, Default)]
 pub struct Report {
-    /// Files made, in the order of the exporters.
+    /// Files written, in the order of the exporters.
     pub outputs: Vec<Output>,
-    /// Formats that could not be made, by name. The others are complete.
+    /// Formats that failed, by name. The others are complete.
     pub failures: Vec<(&'static str, ExportError)>,
     /// Where the capture ends too early, if it does. The outputs hold everything before and say so.
     pub truncation: Option<Truncation>,
-    /// Why reading stopped, if an I/O error stopped it. The outputs hold everything before and say so.
+    /// Why reading stopped, if an I/O error stopped it. The outputs hold everything before and say
+    /// so.
     pub read_error: Option<ReadError>,
-    /// Whether the capture ends with its end mark: it was stopped in order.
+    /// Whether the capture ends with its end mark, because the recorder stopped in order.
     pub ended: bool,
-    /// True if `progress` asked to stop; there are no outputs then.
+    /// Whether `progress` asked to stop; there are then no outputs.
     pub cancelled: bool,
-    /// What was found in the capture.
+    /// Counts of what was read from the capture.
     pub tally: Tally,
-    /// What the kernel filters kept out of the outputs, if there are any.
+    /// What the kernel filters removed from the outputs, if there are any filters.
     pub left_out: Option<LeftOut>,
-    /// What the other filters kept out of the outputs, if there are any.
+    /// What the other filters removed from the outputs, if there are any.
     pub filtered_out: Option<FilteredOut>,
 }
 
 /// Gives every event of `source` to every exporter and finishes them.
 ///
-/// An exporter that fails is dropped, which removes its unfinished files; the others go on. `progress`
-/// is called now and then, and at the end of reading; returning [`ControlFlow::Break`] cancels the
-/// export and leaves no file behind.
+/// An exporter that fails is dropped, which removes its unfinished files; the others go on.
+/// `progress` is called at intervals, and at the end of reading; returning [`ControlFlow::Break`]
+/// cancels the export and leaves no file behind.
 pub fn run(
     source: impl Source,
     exporters: Vec<Box<dyn Exporter>>,
@@ -109,7 +110,7 @@ pub fn run(
     run_with(source, exporters, Stages::default(), progress)
 }
 
-/// As [`run`], with what `stages` let through, under the names that they give.
+/// As [`run`], with the selection and names of `stages`.
 pub fn run_with(
     mut source: impl Source,
     mut exporters: Vec<Box<dyn Exporter>>,
@@ -123,7 +124,7 @@ pub fn run_with(
     loop {
         match source.next() {
             None => break,
-            // Most events need not be moved from one stage to the next.
+            // Fast path: most events need not be moved from one stage to the next.
             Some(Ok(event)) if filter.is_none() && kernels.passes(&event) => {
                 give(&event, &mut exporters, &mut report);
                 if let Event::Dispatch(dispatch) = event {
@@ -187,7 +188,7 @@ fn at(source: &impl Source, events: u64) -> Progress {
     }
 }
 
-/// Gives on what the filter lets through.
+/// Emits what passes the filter.
 fn pass(
     event: Event,
     filter: &mut Option<Filter>,

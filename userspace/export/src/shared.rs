@@ -1,18 +1,19 @@
-//! Text that an exporter writes and somebody else reads.
+//! A memory buffer through which an exporter hands text to another owner.
 
 use std::{
     io::{self, Write},
     sync::{Arc, Mutex, PoisonError},
 };
 
-/// What was written to any of its clones, kept in memory.
+/// Text written to any of its clones, kept in memory.
 ///
-/// An exporter takes one clone as its output; whoever keeps another one takes the text when the exporter is done.
+/// An exporter takes one clone as its output; the owner of another clone takes the text when the
+/// exporter is done.
 #[derive(Clone, Debug, Default)]
 pub struct SharedText(Arc<Mutex<Vec<u8>>>);
 
 impl SharedText {
-    /// Takes out all that has been written. Bytes that are not UTF-8 are replaced.
+    /// Removes and returns all text written so far. Bytes that are not UTF-8 are replaced.
     #[must_use]
     pub fn take(&self) -> String {
         let bytes = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));

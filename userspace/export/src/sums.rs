@@ -1,32 +1,33 @@
-//! How long work of each name took, with what is not known of it: beside statistics whose columns are rocprofv3's.
+//! Total durations of work by name, with standard errors and the number of unknown durations. They
+//! complement statistics that have only rocprofv3's columns.
 
 use std::collections::HashMap;
 
 use foldhash::fast::RandomState;
 use serde::Serialize;
 
-use crate::lengths::{Length, Sum, tenths};
+use crate::lengths::{Length, Sum, error_tenths, tenths};
 
-/// Sums by name. Grows with the number of names.
+/// Sums by name. Memory grows with the number of names.
 #[derive(Debug, Default)]
 pub(crate) struct Sums {
     names: HashMap<String, Sum, RandomState>,
 }
 
-/// A name's sum. Times are ns.
+/// The sum of one name. Times are ns.
 #[derive(Debug, Serialize)]
 pub(crate) struct NameSum<'a> {
     pub(crate) name: &'a str,
     pub(crate) calls: u64,
-    /// How many have a duration, exact or estimated.
+    /// How many have a known duration, exact or estimated.
     pub(crate) known: u64,
-    /// How many of these have an estimated one.
+    /// How many of the known durations are estimated.
     pub(crate) estimated: u64,
-    /// How many have none.
+    /// How many have no known duration.
     pub(crate) unknown: u64,
-    /// Of the known durations; `None` if there are none.
+    /// Sum of the known durations; `None` if there are none.
     pub(crate) total: Option<u64>,
-    /// Its standard error.
+    /// Standard error of the total.
     pub(crate) total_error: Option<f64>,
     pub(crate) mean: Option<f64>,
     pub(crate) mean_error: Option<f64>,
@@ -35,7 +36,7 @@ pub(crate) struct NameSum<'a> {
 impl<'a> NameSum<'a> {
     fn new(name: &'a str, sum: &Sum) -> Self {
         let (mean, mean_error) = sum.mean();
-        let known = |value: f64| (sum.known() > 0).then_some(tenths(value));
+        let known = |value: f64| (sum.known() > 0).then_some(value);
         Self {
             name,
             calls: sum.count(),
@@ -43,15 +44,15 @@ impl<'a> NameSum<'a> {
             estimated: sum.estimated(),
             unknown: sum.unknown(),
             total: (sum.known() > 0).then(|| u64::try_from(sum.total()).unwrap_or(u64::MAX)),
-            total_error: known(sum.error()),
-            mean: known(mean),
-            mean_error: known(mean_error),
+            total_error: known(error_tenths(sum.error())),
+            mean: known(tenths(mean)),
+            mean_error: known(error_tenths(mean_error)),
         }
     }
 }
 
 impl Sums {
-    /// Adds something that took `length`, or something of which that is not known.
+    /// Adds one piece of work that took `length`; `None` if its duration is unknown.
     pub(crate) fn add(&mut self, name: &str, length: Option<Length>) {
         if !self.names.contains_key(name) {
             self.names.insert(name.to_owned(), Sum::default());
@@ -61,7 +62,7 @@ impl Sums {
         }
     }
 
-    /// Those with the greatest totals first.
+    /// Rows in order of descending totals.
     pub(crate) fn rows(&self) -> Vec<NameSum<'_>> {
         let mut rows: Vec<NameSum<'_>> = self
             .names
@@ -77,7 +78,7 @@ impl Sums {
         rows
     }
 
-    /// How many have no known duration, of how many.
+    /// Number of unknown durations, and number of all.
     pub(crate) fn unknown(&self) -> (u64, u64) {
         let add = |(unknown, all), sum: &Sum| (unknown + sum.unknown(), all + sum.count());
         self.names.values().fold((0, 0), add)
@@ -104,7 +105,7 @@ mod tests {
         }
         let rows = sums.rows();
         let names: Vec<&str> = rows.iter().map(|row| row.name).collect();
-        // The widest windows are no duration.
+        // A window, however wide, is no duration.
         assert_eq!(names, ["long", "often", "hidden"]);
         let [_, often, hidden] = &rows[..] else {
             unreachable!()

@@ -1,5 +1,5 @@
-//! A made-up recording of GPU work, as events: one process, a CPU, two GPUs, every quality. Only with the
-//! feature `synthetic`, which is for tests of this and other crates.
+//! A synthetic recording of GPU work, as events: one process, a CPU, two GPUs, every quality. Only
+//! with the feature `synthetic`, which is for tests of this and other crates.
 
 use std::sync::Arc;
 
@@ -14,8 +14,8 @@ use gputrace_timeline::{
     driver::EVICTED,
     event::{Call, CallEnd, CounterSample, Event, FunctionInfo, ProcessInfo},
     gpu::{
-        AgentInfo, Copy, Direction, Dispatch, Estimate, GpuTime, KernelClass, KernelInfo, Mean,
-        Origin, Quality, QueueInfo, Told, Window,
+        AgentInfo, Copy, Direction, Dispatch, Estimate, GpuTime, KernelClass, KernelInfo, Lengths,
+        Mean, Origin, Quality, QueueInfo, Told, Window,
     },
     observation::{FieldValue, Observation, ObservedField, Whose},
     synthetic::call,
@@ -24,7 +24,7 @@ use gputrace_timeline::{
 /// When the recording began, ns.
 pub const START: u64 = 1_000_000_000;
 
-/// Exact, and at most 300 ns wrong.
+/// Exact times, wrong by at most 300 ns.
 #[must_use]
 pub fn exact(begin: u64, end: u64) -> GpuTime {
     let window = |time: u64| Window {
@@ -42,7 +42,7 @@ pub fn exact(begin: u64, end: u64) -> GpuTime {
     }
 }
 
-/// Of `quality`: begun at or after `begin`, ended by `end`.
+/// Times of `quality`: it began at or after `begin` and ended by `end`.
 #[must_use]
 pub fn between(quality: Quality, begin: u64, end: u64) -> GpuTime {
     let window = Window {
@@ -60,7 +60,8 @@ pub fn between(quality: Quality, begin: u64, end: u64) -> GpuTime {
     }
 }
 
-/// Estimated: as long as the mean of `class`, whose standard error is `error` ns, and somewhere within 10 times that long.
+/// Estimated times: as long as the mean of `class`, whose standard error is `error` ns, somewhere
+/// in a window 10 times that long.
 #[must_use]
 pub fn estimated(begin: u64, end: u64, class: u32, error: u64) -> GpuTime {
     let room = end.saturating_sub(begin).saturating_mul(5);
@@ -76,7 +77,7 @@ pub fn estimated(begin: u64, end: u64, class: u32, error: u64) -> GpuTime {
     }
 }
 
-/// Known to be submitted at `time`, and no more.
+/// Times of work that is only known to have been submitted at `time`.
 #[must_use]
 pub fn submitted(time: u64, unfinished: bool) -> GpuTime {
     let window = Window {
@@ -93,7 +94,7 @@ pub fn submitted(time: u64, unfinished: bool) -> GpuTime {
     }
 }
 
-/// A dispatch of kernel 1 into queue 0 within call 2, which call 1 made.
+/// A dispatch of kernel 1 into queue 0 within call 2, which is inside call 1.
 #[must_use]
 pub fn dispatch(id: u64, submit: u64, time: GpuTime) -> Dispatch {
     Dispatch {
@@ -276,16 +277,25 @@ pub fn events() -> Vec<Event> {
     events
 }
 
-/// Classes of [`estimates`]: what is told of them, mean and standard error in ns, and dispatches.
+/// Classes of [`estimates`]: state of the mean, mean and standard error in ns, and number of
+/// dispatches.
 pub const CLASSES: [(Told, f64, f64, u64); 3] = [
     (Told::Apart, 10_400.0, 300.0, 11),
     (Told::Apart, 200_000.0, 9_000.0, 2),
     (Told::Mixed, 0.0, 0.0, 3),
 ];
 
-/// A recording of the same process in which durations are estimates: kernel 1 ran ten times for the mean of class 0, and once for a
-/// time that nothing tells; `hang` ran twice for the mean of class 1; a kernel that was
-/// not found ran three times for a time that nothing tells, though its windows are narrower than the recording.
+/// The two lengths of class 1.
+pub const LENGTHS: Lengths = Lengths {
+    shorter: 120_000.0,
+    longer: 520_000.0,
+    longer_share: 0.2,
+};
+
+/// A recording of the same process in which durations are estimates: kernel 1 ran ten times for the
+/// mean of class 0, and once for a time that nothing tells; `hang` ran twice for the mean of class
+/// 1; a kernel that was not found ran three times for a time that nothing tells, though its windows
+/// are narrower than the recording.
 #[must_use]
 pub fn estimates() -> Vec<Event> {
     let mut events = events();
@@ -342,6 +352,7 @@ pub fn estimates() -> Vec<Event> {
                     count,
                     mean: (told == Told::Apart).then_some(Mean { value, error }),
                     told,
+                    lengths: (number == 1).then_some(LENGTHS),
                 }))
             }),
     );
@@ -439,7 +450,7 @@ fn copies() -> [Copy; 3] {
     ]
 }
 
-/// The made-up recording with what the kernel did and what was read.
+/// The synthetic recording with observations and counter readings.
 #[must_use]
 pub fn observed() -> Vec<Event> {
     let mut events = events();

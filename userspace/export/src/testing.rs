@@ -1,4 +1,5 @@
-//! What the tests of formats share. Only with the feature `synthetic`, which is for tests of this and other crates.
+//! Helpers for tests of formats. Only with the feature `synthetic`, which is for tests of this and
+//! other crates.
 
 #![expect(clippy::expect_used, reason = "a test fails by panicking")]
 #![allow(
@@ -12,10 +13,10 @@ use std::{
     process::Command,
 };
 
-/// Set where files may not grow: the directory to be filled.
+/// Set in the process whose files may not grow: the directory to be filled.
 const FULL_DISK: &str = "GPUTRACE_TEST_FULL_DISK";
 
-/// Names of what is in a directory, in order.
+/// Sorted names of the entries of a directory.
 ///
 /// # Panics
 /// When it cannot be read.
@@ -35,8 +36,9 @@ pub fn names(directory: &Path) -> Vec<String> {
     names
 }
 
-/// Has `fill` write into `directory` where no file may have more than `blocks` of 512 bytes, as if the disk were full then;
-/// nothing may be left there. `test` is the name of the test that calls this, or a part of it that no other test has.
+/// Calls `fill` for `directory` in a process that cannot make files longer than `blocks` of 512
+/// bytes, as if the disk were full. No file may be left there. `test` is the name of the calling
+/// test, or a part of the name that no other test shares.
 ///
 /// # Panics
 /// When something is left, or `fill` panics.
@@ -44,7 +46,7 @@ pub fn on_full_disk(test: &str, blocks: u32, directory: &Path, fill: impl FnOnce
     if let Some(directory) = env::var_os(FULL_DISK) {
         return fill(directory.as_ref());
     }
-    // The limit and the ignored signal are inherited, so this program is run again below a shell.
+    // The limit and the ignored signal are inherited, so this program runs again below a shell.
     let status = Command::new("sh")
         .arg("-c")
         .arg(format!(
@@ -58,10 +60,11 @@ pub fn on_full_disk(test: &str, blocks: u32, directory: &Path, fill: impl FnOnce
     assert_eq!(names(directory), [""; 0], "something is left");
 }
 
-/// Has a script of `tests/readers` check a file, by the Python that `GPUTRACE_TEST_PYTHON` names; says so if there is none.
+/// Checks a file with a script of `tests/readers`, run by the Python that `GPUTRACE_TEST_PYTHON`
+/// names; prints that it is skipped if the variable is not set.
 ///
 /// # Panics
-/// When the script finds something wrong.
+/// When the script finds an error.
 pub fn check_by_reader(script: &str, path: &Path) {
     let Some(python) = env::var_os("GPUTRACE_TEST_PYTHON") else {
         gputrace_skip::skipped("GPUTRACE_TEST_PYTHON is not set; `cargo xtask test` sets it");

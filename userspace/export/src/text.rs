@@ -1,19 +1,22 @@
-//! Text for people, one line per event, as strace writes it: calls with their arguments and results, kernels and copies when
-//! they are known, remarks. The lines are not made to be parsed; [`crate::ndjson`] is.
+//! Text for people, one line per event, in the style of strace: calls with their arguments and
+//! results, kernels and copies once they are known, remarks. The lines are not meant to be parsed;
+//! those of [`crate::ndjson`] are.
 //!
 //! ```text
 //!   0.001234  4711/4712  hipMalloc(ptr=0x7ffc5e2a0b48, size=4096) = 0 hipSuccess <12.310 us>
 //!   0.001471  4711/4712  kernel scale<float>(float*, int) 1024x1x1 by 256x1x1 on Agent 1 <105.200 us exact>
+//!   0.001583  4711/4712  kernel scale<float>(float*, int) 2048x1x1 by 256x1x1 on Agent 1 <207 us +-5, sampled>
 //! ```
 //!
-//! Before each line stand seconds since the recording began, and process and thread. Calls inside others are indented.
+//! Each line begins with the seconds since the recording began, and the process and thread. Calls
+//! inside others are indented.
 
 use std::{
     fmt::{self, Write as _},
     io::{self, Write},
 };
 
-use gputrace_text::Line;
+use gputrace_text::{Line, tables::with_error};
 use gputrace_timeline::{
     args,
     event::{Call, CallEnd, Event, LifetimeChange},
@@ -24,13 +27,14 @@ use gputrace_timeline::{
 use crate::{
     functions::Functions,
     gpu::Gpus,
+    lengths::Length,
     lines::line_exporters,
     output::{OutputDir, OutputError, OutputFile},
 };
 
 const FORMAT: &str = "text";
 
-/// Calls are indented up to this depth.
+/// Maximum depth of indentation.
 const DEEPEST: u16 = 20;
 
 /// Writes lines.
@@ -45,7 +49,7 @@ pub struct TextWriter<W> {
 }
 
 impl<W: Write> TextWriter<W> {
-    /// Lines go to `out`, each in one call of [`Write::write_all`].
+    /// Writes lines to `out`, each with one call of [`Write::write_all`].
     pub fn new(out: W) -> Self {
         Self {
             out,
@@ -66,14 +70,14 @@ impl<W: Write> TextWriter<W> {
         // Writing to a string does not fail.
         let is_shown = self.describe(event).is_ok_and(|shown| shown);
         if is_shown {
-            // Names and values are the program's, which must not write lines of its own.
+            // Names and values come from the program, which must not be able to forge lines.
             let line = Line::from(&self.line);
             self.out.write_all(format!("{line}\n").as_bytes())?;
         }
         Ok(())
     }
 
-    /// Writes the line of an event; false if it has none.
+    /// Formats the line of an event; returns `false` if it has none.
     fn describe(&mut self, event: &Event) -> Result<bool, fmt::Error> {
         match event {
             Event::Recording(recording) => {
@@ -218,11 +222,25 @@ impl<W: Write> TextWriter<W> {
     }
 
     fn time(&mut self, time: &GpuTime) -> fmt::Result {
-        let took = Took(time.end.saturating_sub(time.begin));
-        match (time.unfinished, time.is_drawn()) {
-            (true, _) => write!(self.line, " <unfinished>"),
-            (false, true) => write!(self.line, " <{took} {}>", time.quality.name()),
-            (false, false) => write!(self.line, " <at most {took}, {}>", time.quality.name()),
+        let quality = time.quality.name();
+        if time.unfinished {
+            return write!(self.line, " <unfinished>");
+        }
+        if let Some(length) = Length::of(time) {
+            return match length.estimate_error() {
+                None => write!(self.line, " <{} {quality}>", Took(length.ns)),
+                Some(error) => {
+                    let shown = with_error(length.ns as f64, error as f64);
+                    write!(self.line, " <{shown}, {quality}>")
+                }
+            };
+        }
+        match time.end_window.latest {
+            Some(latest) => {
+                let most = Took(latest.saturating_sub(time.begin_window.earliest));
+                write!(self.line, " <at most {most}, {quality}>")
+            }
+            None => write!(self.line, " <not known how long, {quality}>"),
         }
     }
 
@@ -235,13 +253,13 @@ impl<W: Write> TextWriter<W> {
         write!(self.line, " <{}>", Took(one.duration()))
     }
 
-    /// The output.
+    /// Returns the output.
     pub fn into_inner(self) -> W {
         self.out
     }
 }
 
-/// A time for people, from ns.
+/// A duration in ns, formatted for people.
 struct Took(u64);
 
 impl fmt::Display for Took {
@@ -288,7 +306,7 @@ line_exporters!(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::synthetic::events;
+    use crate::synthetic::{estimates, events};
 
     #[test]
     fn times_have_units() {
@@ -300,6 +318,41 @@ mod tests {
             (u64::MAX, "18446744073.709 s"),
         ] {
             assert_eq!(Took(ns).to_string(), text);
+        }
+    }
+
+    #[test]
+    fn durations_say_how_well_they_are_known() {
+        let shown = |events: Vec<Event>| -> Vec<String> {
+            let mut lines = TextWriter::new(Vec::new());
+            events.iter().for_each(|event| lines.event(event).unwrap());
+            let text = String::from_utf8(lines.into_inner()).unwrap();
+            let kernels = text.lines().filter(|line| line.contains("  kernel "));
+            let time = |line: &str| line.rsplit_once('<').unwrap().1.to_owned();
+            kernels.map(time).collect()
+        };
+        assert_eq!(
+            shown(events()),
+            [
+                "50.000 us exact>",
+                "20.000 us exact>",
+                "at most 20.000 us, sampled>",
+                "at most 385.000 us, bounded>",
+                "not known how long, submitted>",
+                "unfinished>",
+                "20.000 us exact>",
+                "1.000 us exact>",
+            ]
+        );
+        let estimates = shown(estimates());
+        for (text, count) in [
+            ("10.4 us +-0.3, sampled>", 10),
+            ("200 us +-9, sampled>", 2),
+            ("at most 7.000 ms, sampled>", 3),
+            ("not known how long, submitted>", 1),
+        ] {
+            let found = estimates.iter().filter(|shown| *shown == text).count();
+            assert_eq!(found, count, "{text} in {estimates:?}");
         }
     }
 

@@ -1,7 +1,7 @@
-//! Writing behind: one thread encodes while another hands to the system what was encoded.
+//! Writes in the background: one thread encodes while another writes to the file.
 //!
-//! The system takes its time to copy gigabytes into its page cache, about a seventh of what encoding takes. What is written
-//! comes in the same order as without; some pieces of it are held between the threads.
+//! Copying gigabytes into the page cache takes about a seventh of the time that encoding takes. The
+//! order of writes is unchanged; some chunks are in flight between the threads.
 
 use std::{
     io::{self, Write},
@@ -12,13 +12,14 @@ use std::{
     thread::{self, JoinHandle},
 };
 
-/// Pieces between the threads. The writer decides how long they are.
+/// Maximum number of chunks between the threads. The caller decides their size.
 const PIECES: usize = 4;
 
-/// An output that is written in a thread of its own. Meant for pieces of many KiB: each is handed over by itself.
+/// An output that is written in its own thread. Meant for chunks of many KiB: each is handed over
+/// separately.
 ///
-/// An error of the output is returned by a later [`Write::write`], or by [`WriterThread::finish`]. When it is dropped, nothing
-/// is being written any more.
+/// An error of the output is returned by a later [`Write::write`], or by [`WriterThread::finish`].
+/// Dropping it waits until nothing is being written any more.
 #[derive(Debug)]
 pub struct WriterThread<W>(State<W>);
 
@@ -27,16 +28,16 @@ enum State<W> {
     Thread {
         /// `None` when nothing more is to be written.
         full: Option<SyncSender<Vec<u8>>>,
-        /// Memory on its way back.
+        /// Buffers to be reused.
         empty: Receiver<Vec<u8>>,
         thread: Option<JoinHandle<io::Result<W>>>,
     },
-    /// There is no thread to be had.
+    /// No thread could be created.
     Here(Option<W>),
 }
 
 impl<W: Write + Send + 'static> WriterThread<W> {
-    /// Writes to `output`. If the system has no thread for that, it is written to at once.
+    /// Writes to `output`. If no thread can be created, it is written to directly.
     #[must_use]
     pub fn new(output: W) -> Self {
         let (full, pieces) = sync_channel(PIECES);
@@ -58,15 +59,15 @@ impl<W: Write + Send + 'static> WriterThread<W> {
                 empty,
                 thread: Some(thread),
             },
-            // The closure is gone and has taken nothing.
+            // The closure was dropped before taking the output.
             Err(_) => State::Here(take(&hand)),
         })
     }
 
-    /// Waits until everything is written, and gives back the output.
+    /// Waits until everything is written, and returns the output.
     ///
     /// # Errors
-    /// When something could not be written.
+    /// When writing failed.
     pub fn finish(mut self) -> io::Result<W> {
         match &mut self.0 {
             State::Here(output) => output.take().ok_or_else(gone),
@@ -75,7 +76,7 @@ impl<W: Write + Send + 'static> WriterThread<W> {
     }
 }
 
-/// Writes what comes, until no more does, or it fails.
+/// Writes chunks until there are no more, or writing fails.
 fn write<W: Write>(
     mut output: W,
     pieces: &Receiver<Vec<u8>>,
@@ -84,19 +85,20 @@ fn write<W: Write>(
     for mut piece in pieces {
         output.write_all(&piece)?;
         piece.clear();
-        // Whether there is use for the memory or not.
+        // The encoder may or may not need the buffer.
         let _ = returned.try_send(piece);
     }
     Ok(output)
 }
 
-/// What was to be written cannot be, because that has failed before.
+/// The error for writes after an earlier failure.
 fn gone() -> io::Error {
     io::Error::other("writing had failed before")
 }
 
 impl<W> State<W> {
-    /// Lets the thread end, and waits for it. If it has panicked, so does this. `None` if it has been waited for before.
+    /// Lets the thread end and waits for it. Panics if the thread has panicked. `None` if it was
+    /// already waited for.
     fn join(&mut self) -> Option<io::Result<W>> {
         let Self::Thread { full, thread, .. } = self else {
             return None;
@@ -123,7 +125,7 @@ impl<W: Write> Write for WriterThread<W> {
                 }
             }
         }
-        // It takes no more: it has failed.
+        // The thread has stopped taking chunks, so it has failed.
         let failed = self.0.join().and_then(Result::err);
         Err(failed.unwrap_or_else(gone))
     }
@@ -156,7 +158,7 @@ mod tests {
         assert_eq!(behind.finish().unwrap(), expected);
     }
 
-    /// Takes so many bytes.
+    /// Accepts this many bytes, then fails.
     #[derive(Debug)]
     struct Full(usize);
 

@@ -1,4 +1,5 @@
-//! A signal in the middle of everything. Alone in its process, which makes no more files afterwards.
+//! A signal arrives while outputs are unfinished. This test is alone in its process, because no
+//! files can be created afterwards.
 
 #![allow(
     clippy::disallowed_methods,
@@ -25,6 +26,6 @@ fn what_is_unfinished_goes_and_what_is_complete_stays() {
 
     assert_eq!(abandon(), [temporary.path().join("complete.csv")]);
     assert_eq!(names(temporary.path()), ["complete.csv"]);
-    // They would wait for the end of the process.
+    // Dropping them would wait for the end of the process.
     std::mem::forget((file, staging));
 }

@@ -1,4 +1,4 @@
-//! Numbers that were read now and then: in tables, documents and lines.
+//! Counter readings in tables, documents and lines.
 
 #![allow(
     clippy::disallowed_methods,
@@ -24,7 +24,7 @@ use gputrace_timeline::{
 };
 use serde_json::Value;
 
-/// The made-up recording with a counter of a GPU and one of its process, and one of another process.
+/// The synthetic recording with a counter of a GPU, one of its process, and one of another process.
 fn events() -> Vec<Event> {
     let mut events = synthetic::events();
     let last = events.split_off(events.len() - 2);
@@ -63,7 +63,7 @@ fn export_these(events: &[Event], mut exporter: Box<dyn Exporter>) -> Vec<Output
     exporter.finish().unwrap()
 }
 
-/// Of [`gpu::counted`].
+/// The events of [`gpu::counted`].
 fn counted() -> Vec<Event> {
     let reader = CaptureReader::new(Cursor::new(gpu::counted().bytes())).unwrap();
     Timeline::new(reader)
@@ -120,7 +120,7 @@ fn every_value_is_a_row_and_a_record() {
 
 #[test]
 fn what_was_read_while_a_kernel_ran_is_in_rocprofv3_s_table_and_document() {
-    // Dispatch; of each counter the name, the value and the readings.
+    // Dispatch; for each counter its name, value and number of readings.
     type Found<'a> = (u64, Vec<(&'a str, f64, u64)>);
     let directory = tempfile::tempdir().unwrap();
     let out = || OutputDir::open(directory.path(), None).unwrap();

@@ -1,4 +1,5 @@
-//! Durations that are estimates, in each output, against a made-up recording whose truth is known ([`synthetic::estimates`]).
+//! Estimated durations in each output, compared with a synthetic recording whose truth is known
+//! ([`synthetic::estimates`]).
 
 #![allow(
     clippy::disallowed_methods,
@@ -10,26 +11,27 @@ use std::{collections::BTreeMap, fs, path::Path};
 
 use gputrace_analysis::summary::tables::{TableOptions, TablesExporter, Units};
 use gputrace_export::{
-    Exporter, OutputDir,
+    Exporter, Output, OutputDir,
     csv::{CsvExporter, CsvOptions},
     json::JsonExporter,
     ndjson::NdjsonWriter,
-    synthetic::{self, CLASSES, dispatch, estimated},
+    synthetic::{self, CLASSES, between, dispatch, estimated},
 };
-use gputrace_timeline::event::Event;
+use gputrace_timeline::{event::Event, gpu::Quality};
 use serde_json::{Value, json};
 
-/// Dispatches of [`synthetic::estimates`], how many of them are drawn, and how many have a known duration.
+/// Number of dispatches of [`synthetic::estimates`], how many of them are drawn, and how many have
+/// a known duration.
 const COUNTS: (usize, usize, usize) = (16, 15, 12);
 
-fn give(events: &[Event], mut exporter: Box<dyn Exporter>) {
+fn give(events: &[Event], mut exporter: Box<dyn Exporter>) -> Vec<Output> {
     for event in events {
         exporter.event(event).unwrap();
     }
-    exporter.finish().unwrap();
+    exporter.finish().unwrap()
 }
 
-fn csv(events: &[Event], directory: &Path) {
+fn csv(events: &[Event], directory: &Path) -> Vec<Output> {
     let out = OutputDir::open(directory, None).unwrap();
     let options = CsvOptions {
         stats: true,
@@ -38,7 +40,7 @@ fn csv(events: &[Event], directory: &Path) {
     give(
         events,
         Box::new(CsvExporter::with_options(out, "app", options)),
-    );
+    )
 }
 
 fn rows(directory: &Path, name: &str) -> Vec<BTreeMap<String, String>> {
@@ -61,7 +63,7 @@ fn statistics_have_a_table_of_what_rocprofv3s_columns_cannot_say() {
     let directory = tempfile::tempdir().unwrap();
     csv(&synthetic::estimates(), directory.path());
     let stats = rows(directory.path(), "app_kernel_stats.csv");
-    // Sorted by totals. The kernel that nothing tells is not in it: its windows are no durations.
+    // Sorted by totals. The kernel with unknown times is absent: its windows are no durations.
     let columns = ["Name", "Calls", "TotalDurationNs", "AverageNs"];
     assert_eq!(stats.len(), 2);
     assert_eq!(
@@ -133,6 +135,9 @@ fn classes_have_a_table() {
         "Told",
         "Mean_Duration",
         "Mean_Error",
+        "Shorter_Duration",
+        "Longer_Duration",
+        "Longer_Share",
     ];
     let expected = [
         [
@@ -145,9 +150,13 @@ fn classes_have_a_table() {
             "apart",
             "10400.0",
             "300.0",
+            "",
+            "",
+            "",
         ],
         [
-            "1", "hang", "1", "64", "4", "2", "apart", "200000.0", "9000.0",
+            "1", "hang", "1", "64", "4", "2", "apart", "200000.0", "9000.0", "120000.0",
+            "520000.0", "0.2",
         ],
         [
             "2",
@@ -159,12 +168,15 @@ fn classes_have_a_table() {
             "mixed",
             "",
             "",
+            "",
+            "",
+            "",
         ],
     ];
     for (row, expected) in classes.iter().zip(expected) {
         assert_eq!(cells(row, columns), expected);
     }
-    // Where all times are exact there are none.
+    // There are none if all times are exact.
     let exact = tempfile::tempdir().unwrap();
     csv(&synthetic::events(), exact.path());
     assert!(!exact.path().join("app_kernel_classes.csv").exists());
@@ -173,7 +185,13 @@ fn classes_have_a_table() {
 #[test]
 fn the_kernel_trace_has_what_an_estimate_draws_and_its_quality_says_so() {
     let directory = tempfile::tempdir().unwrap();
-    csv(&synthetic::estimates(), directory.path());
+    let outputs = csv(&synthetic::estimates(), directory.path());
+    let of = |name: &str| outputs.iter().find(|output| output.path.ends_with(name));
+    assert_eq!(
+        of("app_kernel_trace.csv").unwrap().content,
+        "kernels with their times on the GPU; 1 of 16 without such times are only in \
+         *_kernel_trace_quality.csv; how long 3 of these took is not known"
+    );
     let (all, drawn, _) = COUNTS;
     assert_eq!(rows(directory.path(), "app_kernel_trace.csv").len(), drawn);
     let quality = rows(directory.path(), "app_kernel_trace_quality.csv");
@@ -229,6 +247,9 @@ fn json_has_estimates_where_facts_of_its_own_are() {
         CLASSES.len()
     );
     assert_eq!(own["kernel_classes"][0]["mean_error"], 300.0);
+    assert_eq!(own["kernel_classes"][0]["longer"], Value::Null);
+    assert_eq!(own["kernel_classes"][1]["shorter"], 120_000.0);
+    assert_eq!(own["kernel_classes"][1]["longer_share"], 0.2);
     assert_eq!(own["kernel_classes"][2]["mean"], Value::Null);
     assert_eq!(
         own["kernel_durations"][1],
@@ -239,7 +260,7 @@ fn json_has_estimates_where_facts_of_its_own_are() {
     );
     assert_eq!(own["kernel_durations"][2]["mean"], Value::Null);
     assert_eq!(own["copy_durations"], json!([]));
-    // rocprofv3's summary counts what is known.
+    // rocprofv3's summary counts known durations.
     let summary = process["summary"].as_array().unwrap();
     let kernels = summary
         .iter()
@@ -313,7 +334,43 @@ fn tables_say_how_sure_they_are() {
     assert!(!text.contains("unknown kernel"), "{text}");
 }
 
-/// A mean that may as well be nothing is told with its error everywhere.
+/// A kernel of no told class that looks show to have begun and ended within 1 us: its duration is an
+/// estimate as well, and has an error.
+#[test]
+fn a_duration_between_looks_has_an_error() {
+    let mut events = synthetic::estimates();
+    let begin = synthetic::START + 150_000_000;
+    let mut time = between(Quality::Sampled, begin, begin + 10_000);
+    time.begin_window.latest = Some(begin + 500);
+    time.end_window.earliest = begin + 9_500;
+    let at = events.len() - 2;
+    let mut work = dispatch(17, begin, time);
+    work.kernel = None;
+    events.insert(at, Event::Dispatch(Box::new(work)));
+
+    let directory = tempfile::tempdir().unwrap();
+    csv(&events, directory.path());
+    let quality = rows(directory.path(), "app_kernel_trace_quality.csv");
+    let columns = ["Kernel_Class", "Estimated_Duration", "Estimate_Error"];
+    // 1 us / sqrt(12), rounded up.
+    assert_eq!(cells(&quality[16], columns), ["", "10000", "289"]);
+
+    let mut lines = NdjsonWriter::new(Vec::new());
+    for event in &events {
+        lines.event(event).unwrap();
+    }
+    let text = String::from_utf8(lines.into_inner()).unwrap();
+    let line = text
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap())
+        .find(|line| line["dispatch_id"] == 17)
+        .unwrap();
+    assert_eq!(line["duration"], 10_000);
+    assert_eq!(line["estimate_error"], 289);
+    assert_eq!(line.get("kernel_class"), None);
+}
+
+/// A mean that may well be zero is always shown with its error.
 #[test]
 fn a_huge_error_is_never_far_from_its_number() {
     let mut events = synthetic::events();

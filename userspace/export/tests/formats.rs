@@ -1,6 +1,6 @@
-//! Whole exports of made-up captures, against golden files and against the captures' own truth.
+//! Exports of whole synthetic captures, compared with golden files and with the truth.
 //!
-//! `GPUTRACE_BLESS=1 cargo test -p gputrace-export` rewrites the golden files; read the difference.
+//! `UPDATE_EXPECT=1 cargo test -p gputrace-export` rewrites the golden files; read the difference.
 
 #![allow(
     clippy::disallowed_methods,
@@ -8,14 +8,9 @@
 )]
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::{
-    collections::BTreeMap,
-    fs,
-    io::Cursor,
-    ops::ControlFlow,
-    path::{Path, PathBuf},
-};
+use std::{collections::BTreeMap, fs, io::Cursor, ops::ControlFlow, path::Path};
 
+use expect_test::expect_file;
 use gputrace_abi::{domain::Domain, record::task_op};
 use gputrace_analysis::summary::SummaryExporter;
 use gputrace_capture::{
@@ -180,15 +175,11 @@ fn names(directory: &Path) -> Vec<String> {
 }
 
 fn golden(directory: &Path, name: &str) {
-    let golden = PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("tests/golden")
         .join(name);
     let made = fs::read_to_string(directory.join(name)).unwrap();
-    if std::env::var_os("GPUTRACE_BLESS").is_some() {
-        fs::write(&golden, &made).unwrap();
-    }
-    let expected = fs::read_to_string(&golden).unwrap();
-    assert_eq!(made, expected, "{name} differs from {}", golden.display());
+    expect_file![golden].assert_eq(&made);
 }
 
 const FILES: [&str; 5] = [
@@ -306,7 +297,7 @@ fn arguments_and_results_have_a_file_of_their_own_on_request() {
          {pid},{tid},7,\"hipMemset\",\"\",\"\",\"return\",\"1 hipErrorInvalidValue\"\n"
     );
     assert_eq!(text, expected);
-    // The trace has rocprofv3's columns and no others.
+    // The trace has exactly rocprofv3's columns.
     let trace = fs::read_to_string(directory.path().join("app_hip_api_trace.csv")).unwrap();
     assert!(trace.starts_with(
         r#""Domain","Function","Process_Id","Thread_Id","Correlation_Id","Start_Timestamp","End_Timestamp""#
@@ -406,7 +397,7 @@ fn durations_that_include_single_stepping_are_marked() {
     assert!(summary.contains("hsa_init *"), "{summary}");
     assert!(!summary.contains("hsa_shut_down *"), "{summary}");
     assert!(
-        summary.contains("* its first instruction is single-stepped"),
+        summary.contains("* the kernel single-steps its first instruction"),
         "{summary}"
     );
 }
@@ -485,7 +476,7 @@ fn without_any_account_that_is_said() {
     export(capture.call(&call(1, 1, 2)).bytes(), directory.path());
     let summary = fs::read_to_string(directory.path().join("summary.txt")).unwrap();
     assert!(
-        summary.contains("NOT KNOWN: the recorder could not write one"),
+        summary.contains("NOT KNOWN: the recorder ended before it could write one"),
         "{summary}"
     );
     assert!(rows(&directory.path().join("app_loss.csv")).is_empty());

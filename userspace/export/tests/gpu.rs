@@ -1,6 +1,6 @@
-//! Exports of made-up GPU work, against golden files and against the events' own truth.
+//! Exports of synthetic GPU work, compared with golden files and with the events themselves.
 //!
-//! `GPUTRACE_BLESS=1 cargo test -p gputrace-export` rewrites the golden files; read the difference.
+//! `UPDATE_EXPECT=1 cargo test -p gputrace-export` rewrites the golden files; read the difference.
 
 #![allow(
     clippy::disallowed_methods,
@@ -8,12 +8,9 @@
 )]
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::{
-    collections::BTreeMap,
-    fs,
-    path::{Path, PathBuf},
-};
+use std::{collections::BTreeMap, fs, path::Path};
 
+use expect_test::expect_file;
 use gputrace_analysis::summary::{
     SummaryExporter,
     tables::{DomainGroup, TableOptions, TablesExporter, Units},
@@ -25,7 +22,7 @@ use gputrace_export::{
 };
 use gputrace_timeline::event::Event;
 
-/// CSV with all there is, and a summary, of `events` in `directory`.
+/// Writes CSV with all options, and a summary, of `events` to `directory`.
 fn export(events: &[Event], directory: &Path) {
     let out = OutputDir::open(directory, None).unwrap();
     let summary = out.file("gpu_summary.txt").unwrap();
@@ -75,7 +72,7 @@ fn rows(directory: &Path, name: &str) -> Vec<BTreeMap<String, String>> {
 fn outputs_are_as_in_the_golden_files() {
     let directory = tempfile::tempdir().unwrap();
     export(&events(), directory.path());
-    let golden = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
     let mut names: Vec<String> = fs::read_dir(directory.path())
         .unwrap()
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
@@ -90,6 +87,7 @@ fn outputs_are_as_in_the_golden_files() {
             "gpu_hip_api_trace.csv",
             "gpu_hsa_api_stats.csv",
             "gpu_hsa_api_trace.csv",
+            "gpu_kernel_names.csv",
             "gpu_kernel_stats.csv",
             "gpu_kernel_stats_quality.csv",
             "gpu_kernel_trace.csv",
@@ -106,15 +104,11 @@ fn outputs_are_as_in_the_golden_files() {
     );
     for name in names {
         let made = fs::read_to_string(directory.path().join(&name)).unwrap();
-        if std::env::var_os("GPUTRACE_BLESS").is_some() {
-            fs::write(golden.join(&name), &made).unwrap();
-        }
-        let expected = fs::read_to_string(golden.join(&name)).unwrap();
-        assert_eq!(made, expected, "{name} differs from the golden file");
+        expect_file![golden.join(&name)].assert_eq(&made);
     }
 }
 
-/// Headers as rocprofv3's documentation and its encoder have them.
+/// The headers are those of rocprofv3's documentation and encoder.
 #[test]
 fn headers_are_rocprofv3s() {
     let directory = tempfile::tempdir().unwrap();
@@ -188,6 +182,31 @@ fn the_quality_file_has_every_dispatch_and_joins_with_the_trace() {
         }
         assert_eq!(joined, trace.len());
     }
+}
+
+#[test]
+fn mangled_names_stand_once() {
+    let directory = tempfile::tempdir().unwrap();
+    export(&events(), directory.path());
+    let quality = rows(directory.path(), "gpu_kernel_trace_quality.csv");
+    assert!(!quality.is_empty());
+    assert!(quality.iter().all(|row| !row.contains_key("Mangled_Name")));
+    let mut ids: Vec<String> = quality
+        .iter()
+        .map(|row| row["Kernel_Id"].clone())
+        .filter(|id| id != "0")
+        .collect();
+    ids.sort();
+    ids.dedup();
+    let names = rows(directory.path(), "gpu_kernel_names.csv");
+    let mut named: Vec<String> = names.iter().map(|row| row["Kernel_Id"].clone()).collect();
+    named.sort();
+    assert_eq!(named, ids);
+    assert!(
+        names
+            .iter()
+            .any(|row| row["Mangled_Name"].starts_with("_Z"))
+    );
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! JSON documents of made-up recordings, read back here and by Python's `json` (`tests/readers`).
+//! JSON documents of synthetic recordings, read here and by Python's `json` (`tests/readers`).
 
 #![allow(
     clippy::disallowed_methods,
@@ -180,7 +180,8 @@ fn the_document_has_rocprofv3s_shape() {
     );
 }
 
-/// Markers, an allocation and its end, in the document as rocprofv3 writes them; what each sums up to.
+/// Markers, an allocation and its free are in the document as rocprofv3 writes them, and so are
+/// their sums.
 #[test]
 fn markers_allocations_and_sums_are_as_rocprofv3_writes_them() {
     let directory = tempfile::tempdir().unwrap();
@@ -342,7 +343,7 @@ fn a_full_disk_leaves_no_partial_file_and_is_named() {
 
 fn fill(directory: &Path) {
     let out = OutputDir::open(directory, None).unwrap();
-    // Full while records wait, and full while the document is put together.
+    // The disk is full while records wait, and while the document is assembled.
     for records in [200_000, 4_000] {
         let mut exporter = Box::new(JsonExporter::new(&out, "app_results.json").unwrap());
         let result = (1..records)

@@ -1,4 +1,4 @@
-//! Captures that are cut and damaged in any way are merged, as far as they go, or refused.
+//! Captures that are truncated and damaged in any way are merged as far as possible, or refused.
 
 #![allow(
     clippy::disallowed_methods,
@@ -63,7 +63,7 @@ proptest! {
             .to_vec();
         if let Ok(plan) = Plan::new(&paths) {
             let events = plan.open().unwrap().filter_map(Result::ok).count();
-            // All of the capture that is whole is among them.
+            // Everything of the undamaged capture is there.
             prop_assert!(events > 49, "{} events", events);
         }
     }

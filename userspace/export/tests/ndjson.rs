@@ -1,4 +1,4 @@
-//! NDJSON of made-up recordings: every line against the published schema.
+//! NDJSON of synthetic recordings: every line is checked against the published schema.
 
 #![allow(
     clippy::disallowed_methods,
@@ -79,7 +79,7 @@ fn events() -> Vec<Event> {
     events
 }
 
-/// The part of JSON Schema that the schema uses.
+/// Validates against the subset of JSON Schema that the schema uses.
 fn fits(value: &Value, schema: &Value) -> bool {
     let is = |name: &Value| match name.as_str().unwrap() {
         "integer" => value.is_u64() || value.is_i64(),
@@ -109,7 +109,7 @@ fn fits(value: &Value, schema: &Value) -> bool {
             .iter()
             .all(|name| value.get(name.as_str().unwrap()).is_some())
     });
-    // The schema allows members that it does not know; what is written must be described all the same.
+    // The schema allows unknown members, but every member that is written must be described.
     let members = match (value.as_object(), schema["properties"].as_object()) {
         (Some(members), Some(known)) => members
             .iter()

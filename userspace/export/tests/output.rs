@@ -1,4 +1,4 @@
-//! Files appear whole or not at all, belong to the right user, and links are not followed.
+//! Files appear complete or not at all, belong to the right user, and links are not followed.
 
 #![allow(
     clippy::disallowed_methods,
@@ -88,7 +88,7 @@ fn a_file_in_place_is_there_at_once() {
 fn missing_directories_are_made_for_their_owner() {
     let directory = tempfile::tempdir().unwrap();
     let me = fs::metadata(directory.path()).unwrap();
-    // Only root can give files away.
+    // Only root can change the owner of files.
     let owner = if me.uid() == 0 {
         FileOwner {
             uid: 4321,
@@ -118,7 +118,7 @@ fn missing_directories_are_made_for_their_owner() {
         me.uid(),
         "what was there before keeps its owner"
     );
-    // The second time nothing needs to be made.
+    // The second time, everything exists already.
     OutputDir::open(&path, Some(owner)).unwrap();
 }
 

@@ -1,10 +1,11 @@
 //! Files of the kernel: `/proc`, `/sys`, tracing, device nodes of drivers.
 //!
-//! Their paths are gputrace's own, but some entries of `/proc/PID` are links to what the process chose (`exe`, `cwd`,
-//! `root`, `fd/…`, `map_files/…`). Nothing here follows such a link: for that there is [`crate::target`].
+//! gputrace chooses their paths, but some entries of `/proc/PID` are links to files that the
+//! process chose (`exe`, `cwd`, `root`, `fd/…`, `map_files/…`). The functions here never follow
+//! such a link: [`crate::target`] is for that.
 //!
-//! The size of such a file says nothing, and what a process can write into one (its environment, its command line) can be
-//! very long. So every read has a limit.
+//! The size of such a file is meaningless, and the parts that a process can write (its environment,
+//! its command line) can be very long. So every read has a limit.
 
 use std::{
     ffi::OsString,
@@ -19,14 +20,15 @@ use rustix::{
     io::Errno,
 };
 
-/// [`read`] and [`read_text`] refuse files with more bytes. The longest that gputrace reads is the list of the kernel's
-/// symbols, some ten million bytes.
+/// Maximum size of a file that [`read`] and [`read_text`] accept, bytes. The longest file that
+/// gputrace reads is the list of the kernel's symbols, some ten million bytes.
 pub const MAX_BYTES: u64 = 64 << 20;
 
 /// Opens a file for reading.
 ///
 /// # Errors
-/// What the kernel says; `ELOOP` for a link to what a process chose.
+///
+/// The kernel's error; `ELOOP` for a link to a file that a process chose.
 pub fn open(path: impl AsRef<Path>) -> io::Result<File> {
     open_with(path.as_ref(), OFlags::RDONLY | OFlags::NOCTTY)
 }
@@ -45,7 +47,8 @@ pub fn open_writable(path: impl AsRef<Path>) -> io::Result<File> {
 )]
 fn open_with(path: &Path, flags: OFlags) -> io::Result<File> {
     let flags = flags | OFlags::CLOEXEC;
-    // Links to what a process chose are in /proc only. Elsewhere libc's function does, which test equipment takes over.
+    // Links to files that a process chose exist only in /proc. Elsewhere libc's function is used,
+    // which test equipment intercepts.
     if !path.starts_with("/proc") {
         let writes = flags.contains(OFlags::RDWR);
         let flags = flags.difference(OFlags::ACCMODE).bits().cast_signed();
@@ -57,8 +60,9 @@ fn open_with(path: &Path, flags: OFlags) -> io::Result<File> {
     }
     let file =
         match rustix::fs::openat2(CWD, path, flags, Mode::empty(), ResolveFlags::NO_MAGICLINKS) {
-            // Containers may refuse a system call that they do not know. The paths are gputrace's own, so the check is for
-            // mistakes in gputrace, and those show where it is made.
+            // Containers may refuse a system call that they do not know. The paths are gputrace's
+            // own, so the check only guards against mistakes in gputrace, which show up where the
+            // call is allowed.
             Err(Errno::NOSYS | Errno::PERM) => rustix::fs::open(path, flags, Mode::empty()),
             opened => opened,
         };
@@ -77,10 +81,12 @@ pub fn read(path: impl AsRef<Path>) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Reads a whole text file of at most [`MAX_BYTES`]. Bytes that are not UTF-8 are replaced: processes choose parts of such
-/// files, their names for one, and must not make the rest unreadable.
+/// Reads a whole text file of at most [`MAX_BYTES`]. Bytes that are not UTF-8 are replaced:
+/// processes choose parts of such files, such as their names, and must not make the rest
+/// unreadable.
 ///
 /// # Errors
+///
 /// As [`read`].
 pub fn read_text(path: impl AsRef<Path>) -> io::Result<String> {
     let text = String::from_utf8(read(path)?);
@@ -90,7 +96,9 @@ pub fn read_text(path: impl AsRef<Path>) -> io::Result<String> {
 /// Reads the first `most` bytes of a file, or all if there are fewer.
 ///
 /// # Errors
-/// As [`open`]. An error after the first byte only ends the reading: what came before it is good.
+///
+/// As [`open`]. An error after the first byte only ends the reading: the bytes before it are
+/// returned.
 pub fn read_some(path: impl AsRef<Path>, most: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     match open(path)?.take(most).read_to_end(&mut bytes) {
@@ -99,9 +107,10 @@ pub fn read_some(path: impl AsRef<Path>, most: u64) -> io::Result<Vec<u8>> {
     }
 }
 
-/// The names in a directory, in the order of the kernel. Names that cannot be read are left out.
+/// The names in a directory, in the kernel's order. Names that cannot be read are left out.
 ///
 /// # Errors
+///
 /// As [`open`].
 pub fn list(path: impl AsRef<Path>) -> io::Result<Vec<OsString>> {
     let entries = Dir::new(open_with(
@@ -115,22 +124,24 @@ pub fn list(path: impl AsRef<Path>) -> io::Result<Vec<OsString>> {
     Ok(names.filter(is_other).map(OsString::from_vec).collect())
 }
 
-/// Where a link points to, as text: nothing is opened or looked up.
+/// The target of a link, as text: nothing is opened or looked up.
 ///
 /// # Errors
-/// What the kernel says.
+///
+/// The kernel's error.
 #[expect(clippy::disallowed_methods, reason = "reading a link opens nothing")]
 pub fn read_link(path: impl AsRef<Path>) -> io::Result<PathBuf> {
     std::fs::read_link(path)
 }
 
-/// Whether there is a file or directory of this path. A link to what a process chose is not followed.
+/// Whether a file or directory with this path exists. A link to a file that a process chose is not
+/// followed.
 #[must_use]
 pub fn exists(path: impl AsRef<Path>) -> bool {
     look_up(path.as_ref(), OFlags::empty())
 }
 
-/// Whether there is a directory of this path.
+/// Whether a directory with this path exists.
 #[must_use]
 pub fn is_directory(path: impl AsRef<Path>) -> bool {
     look_up(path.as_ref(), OFlags::DIRECTORY)
@@ -157,7 +168,7 @@ mod tests {
             );
             assert!(!exists(path), "{path}");
         }
-        // `/proc/self` is a link as well, to a directory of the kernel.
+        // `/proc/self` is a link, too, but to a directory of the kernel.
         assert!(read_text("/proc/self/status").unwrap().starts_with("Name:"));
         assert_eq!(
             read_link("/proc/self/exe").unwrap(),
@@ -175,7 +186,7 @@ mod tests {
         );
         let names = list("/proc/self").unwrap();
         assert!(names.iter().any(|name| name == "maps"));
-        // An error that comes first is told: there is nothing at this address.
+        // If the first read fails, the error is returned: nothing is mapped at this address.
         assert!(read_some("/proc/self/mem", 1).is_err());
     }
 }

@@ -1,15 +1,15 @@
 //! The only ways in which gputrace opens files.
 //!
-//! gputrace runs as root beside programs that may be hostile. A path that such a program has a say in may lead to
-//! a device that acts when it is opened (`/dev/watchdog` restarts the machine), to a pipe that blocks, to a file of the
-//! kernel, out of a container, or to something without end. So each file is of one of three kinds, and each kind has its
-//! own way:
+//! gputrace runs as root beside programs that may be hostile. A path that such a program can
+//! influence may lead to a device that acts when it is opened (`/dev/watchdog` restarts the
+//! machine), to a pipe that blocks, to a file of the kernel, out of a container, or to an endless
+//! file. So files are divided into three kinds, each of which is opened in its own way:
 //!
-//! | whose | examples | way |
+//! | owner | examples | way |
 //! |---|---|---|
-//! | a program's | libraries, executables, debug files, code objects | [`target`]: located first, opened only if it is a regular file |
-//! | the kernel's | `/proc/PID/maps`, `/sys/class/kfd` | [`kernel`]: never through a link that leads to a program's file |
-//! | the user's | captures, outputs, settings | [`own`]: named by whoever runs gputrace, or made by gputrace |
+//! | a program | libraries, executables, debug files, code objects | [`target`]: located first, opened only if it is a regular file |
+//! | the kernel | `/proc/PID/maps`, `/sys/class/kfd` | [`kernel`]: never through a link that leads to a program's file |
+//! | the user | captures, outputs, settings | [`own`]: named by whoever runs gputrace, or made by gputrace |
 //!
 //! Clippy refuses every other way (`userspace/clippy.toml`).
 

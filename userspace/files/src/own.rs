@@ -1,7 +1,8 @@
-//! Files that whoever runs gputrace named, or that gputrace made itself.
+//! Files that the user of gputrace named, or that gputrace created itself.
 //!
-//! They are opened with the rights of that user's command and mean what they say: a pipe may be waited for, a device be
-//! read. Nothing that a traced program, or an environment variable of one, has a say in belongs here.
+//! They are opened with that user's rights, and taken literally: opening a pipe may wait, and a
+//! device may be read. No file whose path can be influenced by a traced program, or by its
+//! environment variables, belongs here.
 #![expect(
     clippy::disallowed_methods,
     reason = "the ways to open one's own files that everybody else is to use"
@@ -17,15 +18,18 @@ use std::{
 /// Opens a file for reading.
 ///
 /// # Errors
-/// What the system says.
+///
+/// The system's error.
 pub fn open(path: impl AsRef<Path>) -> io::Result<File> {
     File::open(path)
 }
 
-/// Opens a file that is open already a second time, for reading from its beginning. A file without a name can be, too.
+/// Opens a file that is already open a second time, for reading from its beginning. This also works
+/// for a file without a name.
 ///
 /// # Errors
-/// What the system says.
+///
+/// The system's error.
 pub fn open_again(file: impl AsFd) -> io::Result<File> {
     File::open(format!("/proc/self/fd/{}", file.as_fd().as_raw_fd()))
 }
@@ -33,15 +37,17 @@ pub fn open_again(file: impl AsFd) -> io::Result<File> {
 /// Reads a whole text file.
 ///
 /// # Errors
-/// What the system says, or `InvalidData` if it is not UTF-8.
+///
+/// The system's error, or `InvalidData` if it is not UTF-8.
 pub fn read_text(path: impl AsRef<Path>) -> io::Result<String> {
     fs::read_to_string(path)
 }
 
-/// What the file system says of a file, of the one behind symbolic links.
+/// Metadata of a file; symbolic links are followed.
 ///
 /// # Errors
-/// What the system says.
+///
+/// The system's error.
 pub fn metadata(path: impl AsRef<Path>) -> io::Result<Metadata> {
     fs::metadata(path)
 }
@@ -49,24 +55,25 @@ pub fn metadata(path: impl AsRef<Path>) -> io::Result<Metadata> {
 /// The path without symbolic links.
 ///
 /// # Errors
-/// What the system says.
+///
+/// The system's error.
 pub fn canonical(path: impl AsRef<Path>) -> io::Result<PathBuf> {
     fs::canonicalize(path)
 }
 
-/// Whether there is anything of this path.
+/// Whether anything with this path exists.
 #[must_use]
 pub fn exists(path: impl AsRef<Path>) -> bool {
     path.as_ref().exists()
 }
 
-/// Whether there is a regular file of this path.
+/// Whether a regular file with this path exists.
 #[must_use]
 pub fn is_file(path: impl AsRef<Path>) -> bool {
     path.as_ref().is_file()
 }
 
-/// Whether there is a directory of this path.
+/// Whether a directory with this path exists.
 #[must_use]
 pub fn is_directory(path: impl AsRef<Path>) -> bool {
     path.as_ref().is_dir()

@@ -1,12 +1,14 @@
-//! Files that a program has a say in: its libraries, its executable, what they refer to.
+//! Files that a program can influence: its libraries, its executable, and the files they refer to.
 //!
-//! Opening can already do something. A device acts, a pipe waits, a file of the kernel is emptied by its reader. So a file
-//! is located first (`O_PATH`: nothing happens to it), then looked at, and opened only if it is a regular file of
-//! a real file system and of reasonable size. What is opened is what was looked at, because it is named by the descriptor
-//! (`/proc/self/fd/N`), and a [`RegularFile`] cannot be had in another way.
+//! Opening alone can have effects: a device acts, a pipe blocks, reading a file of the kernel
+//! consumes its contents. So a file is located first (`O_PATH`, which has no effect on it), then
+//! examined, and opened only if it is a regular file of a real file system and of reasonable size.
+//! The opened file is the examined one, because it is named by the descriptor (`/proc/self/fd/N`);
+//! there is no other way to get a [`RegularFile`].
 //!
-//! Paths of a program are resolved below a [`Root`] as the program would, and never out of it: symbolic links to `/` lead to
-//! the root, and links of `/proc` that would mean gputrace's own files are not followed.
+//! Paths of a program are resolved below a [`Root`] as the program would resolve them, and never
+//! outside: symbolic links to `/` lead to the root, and links of `/proc` that would mean gputrace's
+//! own files are not followed.
 
 use std::{
     ffi::OsString,
@@ -24,40 +26,41 @@ use rustix::{
     io::Errno,
 };
 
-/// Larger files are not opened, bytes. The largest libraries with debug information have some ten thousand million; more
-/// is no library, but may look like one: a file with holes costs its owner nothing.
+/// Maximum size of a file that is opened, bytes. The largest libraries with debug information have
+/// some ten thousand million. A larger file is no library but may look like one: a sparse file
+/// costs its owner nothing.
 pub const MAX_FILE: u64 = 32 << 30;
 
-/// The kernel may ask for another try while somebody renames directories on the way (`openat2(2)`, `EAGAIN`). Somebody who
-/// never stops does not get more than these.
+/// Maximum number of attempts. The kernel may request another one while a directory on the path is
+/// renamed (`openat2(2)`, `EAGAIN`); a hostile user could rename directories endlessly.
 const TRIES: usize = 16;
 
 /// Why a file of a program was not opened.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// There is none, or it may not be opened.
+    /// The file does not exist, or may not be opened.
     #[error("cannot open {}: {source}", path.display())]
     Open {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What the kernel said.
+        /// Error returned by the kernel.
         source: io::Error,
     },
-    /// A directory, device, pipe, socket, or a file that the kernel makes up.
+    /// The path leads to a directory, device, pipe, socket, or a virtual file of the kernel.
     #[error("{} is {what} and not a regular file, so it was not opened", path.display())]
     NotRegular {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What it is, with an article.
+        /// Type of the file, with an article.
         what: &'static str,
     },
-    /// More than [`MAX_FILE`].
+    /// The file is larger than [`MAX_FILE`].
     #[error("{} has {size} bytes, more than {MAX_FILE}, so it was not opened", path.display())]
     TooLarge {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// Its size, bytes.
+        /// Size, bytes.
         size: u64,
     },
 }
@@ -71,15 +74,15 @@ impl OpenError {
     }
 }
 
-/// Which file, and in which state: while it stays the same, so do the bytes. Whoever owns a file can set any modification
-/// time, but not the time of the last change of that.
+/// Identity and state of a file. As long as it is unchanged, so are the bytes: the owner of a file
+/// can set any modification time, but not the time of the last status change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FileState {
     /// `st_dev`.
     pub device: u64,
     /// `st_ino`.
     pub inode: u64,
-    /// Bytes.
+    /// Size, bytes.
     pub size: u64,
     /// `st_mtim`: seconds, nanoseconds.
     pub modified: (i64, u64),
@@ -87,15 +90,17 @@ pub struct FileState {
     pub changed: (i64, u64),
 }
 
-/// Where a program's file system begins.
+/// Root directory of a program's file system.
 #[derive(Debug)]
 pub struct Root(OwnedFd);
 
 impl Root {
-    /// This directory. It is gputrace's own path, and is followed to its end.
+    /// Uses this directory as the root. The path is gputrace's own, and all links in it are
+    /// followed.
     ///
     /// # Errors
-    /// What the kernel says.
+    ///
+    /// The kernel's error.
     pub fn at(directory: &Path) -> io::Result<Self> {
         Ok(Self(path_only(directory, OFlags::DIRECTORY)?))
     }
@@ -103,7 +108,9 @@ impl Root {
     /// The root directory of a process, in its mount namespace.
     ///
     /// # Errors
-    /// What the kernel says: `NotFound` if the process is gone, `PermissionDenied` if it may not be looked into.
+    ///
+    /// The kernel's error: `NotFound` if the process is gone, `PermissionDenied` if it may not be
+    /// inspected.
     pub fn of_process(pid: u32) -> io::Result<Self> {
         Self::at(Path::new(&format!("/proc/{pid}/root")))
     }
@@ -111,14 +118,16 @@ impl Root {
     /// gputrace's own root directory.
     ///
     /// # Errors
-    /// What the kernel says.
+    ///
+    /// The kernel's error.
     pub fn own() -> io::Result<Self> {
         Self::at(Path::new("/"))
     }
 
-    /// Locates what a path leads to. A relative path begins at the root.
+    /// Locates the file that a path leads to. A relative path begins at the root.
     ///
     /// # Errors
+    ///
     /// [`OpenError::Open`].
     pub fn locate(&self, path: &Path) -> Result<Place, OpenError> {
         let descriptor = self
@@ -138,10 +147,12 @@ impl Root {
         self.locate(path)?.open()
     }
 
-    /// The first `most` names in a directory, sorted, so that the result does not depend on the file system.
+    /// The first `most` names in a directory, sorted, so that the result does not depend on the
+    /// file system.
     ///
     /// # Errors
-    /// What the kernel says, or `Unsupported` for a directory of the kernel.
+    ///
+    /// The kernel's error, or `Unsupported` for a directory of the kernel.
     pub fn list(&self, directory: &Path, most: usize) -> io::Result<Vec<OsString>> {
         let place = self.resolve(directory, OFlags::DIRECTORY)?;
         if is_of_kernel(&place)? {
@@ -164,7 +175,8 @@ impl Root {
     /// Path of the root directory as gputrace sees it.
     ///
     /// # Errors
-    /// What the kernel says.
+    ///
+    /// The kernel's error.
     pub fn link(&self) -> io::Result<PathBuf> {
         link(&self.0)
     }
@@ -187,19 +199,21 @@ impl Root {
     }
 }
 
-/// Something that was located and not opened.
+/// A file that was located and not opened.
 #[derive(Debug)]
 pub struct Place {
     descriptor: OwnedFd,
-    /// For people.
+    /// Path for people.
     path: PathBuf,
 }
 
 impl Place {
-    /// What a path leads to. The path must be gputrace's own or its user's: every link is followed, also those of
-    /// `/proc/PID` to what a process has open. What stands there is still anybody's.
+    /// Locates the file that a path leads to. The path must be gputrace's own or its user's: every
+    /// link is followed, including those of `/proc/PID` to files that a process has open. The file
+    /// itself may belong to anybody.
     ///
     /// # Errors
+    ///
     /// [`OpenError::Open`].
     pub fn at(path: &Path) -> Result<Self, OpenError> {
         let descriptor =
@@ -210,19 +224,22 @@ impl Place {
         })
     }
 
-    /// The program that a process executes.
+    /// Locates the program that a process executes.
     ///
     /// # Errors
+    ///
     /// [`OpenError::Open`].
     pub fn of_executable(pid: u32) -> Result<Self, OpenError> {
         Self::at(Path::new(&format!("/proc/{pid}/exe")))
     }
 
-    /// The file of one of a process's mappings, whatever its path leads to by now. `range` is the mapping's, as in
-    /// `/proc/PID/map_files`; `shown` is the file's path for people.
+    /// Locates the file of one of a process's mappings, whatever its path leads to by now. `range`
+    /// is the mapping's, as in `/proc/PID/map_files`; `shown` is the file's path for people.
     ///
     /// # Errors
-    /// [`OpenError::Open`]: no such mapping any more, or not the privileges (`CAP_CHECKPOINT_RESTORE`).
+    ///
+    /// [`OpenError::Open`]: the mapping no longer exists, or privileges (`CAP_CHECKPOINT_RESTORE`)
+    /// are missing.
     pub fn of_mapping(pid: u32, range: &str, shown: &Path) -> Result<Self, OpenError> {
         let link = PathBuf::from(format!("/proc/{pid}/map_files/{range}"));
         let descriptor =
@@ -233,7 +250,7 @@ impl Place {
         })
     }
 
-    /// The same under another path for people.
+    /// The same file with another path for people.
     #[must_use]
     pub fn shown_as(self, path: &Path) -> Self {
         Self {
@@ -242,38 +259,41 @@ impl Place {
         }
     }
 
-    /// The path for people.
+    /// Path for people.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The path as the kernel prints it for gputrace: as in `/proc/PID/maps`, but without its escapes.
+    /// Path as the kernel prints it for gputrace: as in `/proc/PID/maps`, but without escapes.
     ///
     /// # Errors
-    /// What the kernel says.
+    ///
+    /// The kernel's error.
     pub fn link(&self) -> io::Result<PathBuf> {
         link(&self.descriptor)
     }
 
-    /// Which file it is, and in which state.
+    /// Identity and state of the file.
     ///
     /// # Errors
+    ///
     /// [`OpenError::Open`].
     pub fn state(&self) -> Result<FileState, OpenError> {
         state(&self.descriptor).map_err(|errno| OpenError::open(&self.path, errno))
     }
 
-    /// Whether it is a regular file, as far as its type says.
+    /// Whether it is a regular file according to its type.
     #[must_use]
     pub fn is_regular(&self) -> bool {
         fstat(&self.descriptor)
             .is_ok_and(|status| FileType::from_raw_mode(status.st_mode).is_file())
     }
 
-    /// Opens it for reading, if it is a regular file.
+    /// Opens the file for reading, if it is a regular file.
     ///
     /// # Errors
+    ///
     /// [`OpenError`].
     pub fn open(&self) -> Result<RegularFile, OpenError> {
         let Self { descriptor, path } = self;
@@ -298,7 +318,8 @@ impl Place {
         if size > MAX_FILE {
             return Err(OpenError::TooLarge { path, size });
         }
-        // Whoever holds a lease on the file is asked to give it up, and would be waited for.
+        // Non-blocking, because opening would otherwise wait for the holder of a lease on the file
+        // to give it up.
         let file = reopen(descriptor, OFlags::NONBLOCK).map_err(failed)?;
         Ok(RegularFile {
             file: file.into(),
@@ -317,20 +338,21 @@ impl AsFd for Place {
 #[derive(Debug)]
 pub struct RegularFile {
     file: File,
-    /// For people.
+    /// Path for people.
     path: PathBuf,
 }
 
 impl RegularFile {
-    /// Opens what a path leads to; as [`Place::at`].
+    /// Opens the file that a path leads to; see [`Place::at`].
     ///
     /// # Errors
+    ///
     /// [`OpenError`].
     pub fn open(path: &Path) -> Result<Self, OpenError> {
         Place::at(path)?.open()
     }
 
-    /// The path for people.
+    /// Path for people.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
@@ -342,18 +364,20 @@ impl RegularFile {
         &self.file
     }
 
-    /// Which file it is, and in which state it is now.
+    /// Identity and current state of the file.
     ///
     /// # Errors
-    /// What the kernel says.
+    ///
+    /// The kernel's error.
     pub fn state(&self) -> io::Result<FileState> {
         Ok(state(&self.file)?)
     }
 
-    /// Reads from the beginning, `most` bytes or all if there are fewer.
+    /// Reads `most` bytes from the beginning, or all if there are fewer.
     ///
     /// # Errors
-    /// What the kernel says. An error after the first byte only ends the reading.
+    ///
+    /// The kernel's error. An error after the first byte only ends the reading.
     pub fn read_start(&self, most: u64) -> io::Result<Vec<u8>> {
         use std::io::Seek as _;
         let mut file = &self.file;
@@ -381,7 +405,7 @@ fn path_only(path: &Path, kind: OFlags) -> Result<OwnedFd, Errno> {
     rustix::fs::openat(CWD, path, flags, Mode::empty())
 }
 
-/// Opens for reading what a descriptor stands for.
+/// Opens the file behind a descriptor for reading.
 #[expect(
     clippy::disallowed_methods,
     reason = "the way to open files of programs that everybody else is to use"
@@ -408,9 +432,9 @@ fn state(descriptor: impl AsFd) -> Result<FileState, Errno> {
     })
 }
 
-/// File systems whose files the kernel makes up (`linux/magic.h`). Their regular files are no more harmless than devices:
-/// reading `trace_pipe` takes events away from others, reading a PCI device's `config` can stop the device.
-/// No program maps a library from there.
+/// Virtual file systems of the kernel (`linux/magic.h`). Their regular files are no more harmless
+/// than devices: reading `trace_pipe` takes events away from others, and reading a PCI device's
+/// `config` can stop the device. No program maps a library from there.
 const OF_KERNEL: [FsWord; 29] = [
     0x0000_9fa0, // proc
     0x6265_6572, // sysfs

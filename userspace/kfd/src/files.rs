@@ -1,4 +1,4 @@
-//! Reading small files that may be absent, vanish or lie.
+//! Reads small files that may be absent, vanish or have wrong contents.
 
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind, Read};
@@ -8,42 +8,42 @@ use gputrace_files::kernel;
 use rustix::io::Errno;
 use thiserror::Error;
 
-/// More of a text file is not read, bytes. sysfs attributes have at most a page.
+/// Maximum size of a text file that is read, bytes. sysfs attributes have at most a page.
 const MAX_TEXT: u64 = 64 << 10;
 
-/// A file that is there and does not say what it should. Always names the file.
+/// A file exists but cannot be used. Always names the file.
 #[derive(Debug, Error)]
 pub enum FileError {
-    /// It cannot be opened or read: permission, or it vanished while it was read.
+    /// The file cannot be opened or read: permission is missing, or it vanished meanwhile.
     #[error("cannot read {}: {source}", path.display())]
     Read {
-        /// The file or directory.
+        /// Path of the file or directory.
         path: PathBuf,
-        /// What the kernel said.
+        /// Error returned by the kernel.
         source: io::Error,
     },
-    /// It is longer than anything that the driver writes there.
+    /// The file is longer than anything that the driver writes there.
     #[error("{} has more than {limit} bytes", path.display())]
     TooLong {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// The most that is read, bytes.
+        /// Maximum size that is read, bytes.
         limit: u64,
     },
-    /// Its content is not what the driver writes there.
+    /// The driver does not write such contents there.
     #[error("{}, line {line}: {problem}", path.display())]
     Malformed {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// Line, counted from 1.
+        /// Line number, counted from 1.
         line: usize,
-        /// What is wrong.
+        /// The problem.
         problem: String,
     },
 }
 
 impl FileError {
-    /// The file or directory in question.
+    /// Path of the file or directory.
     #[must_use]
     pub fn path(&self) -> &Path {
         match self {
@@ -73,7 +73,7 @@ fn is_absent(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
 }
 
-/// All bytes of a file, `None` if there is none; an error if it has more than `limit`.
+/// All bytes of a file; `None` if it does not exist; an error if it has more than `limit`.
 pub(crate) fn bytes(path: &Path, limit: u64) -> Result<Option<Vec<u8>>, FileError> {
     let file = match kernel::open(path) {
         Ok(file) => file,
@@ -93,7 +93,7 @@ pub(crate) fn bytes(path: &Path, limit: u64) -> Result<Option<Vec<u8>>, FileErro
     Ok(Some(bytes))
 }
 
-/// A text file without white space around it, `None` if there is no such file.
+/// A text file without surrounding white space; `None` if it does not exist.
 pub(crate) fn text(path: &Path) -> Result<Option<String>, FileError> {
     let Some(bytes) = bytes(path, MAX_TEXT)? else {
         return Ok(None);
@@ -104,7 +104,7 @@ pub(crate) fn text(path: &Path) -> Result<Option<String>, FileError> {
     }
 }
 
-/// A file with one number: decimal, or hexadecimal after `0x`. `None` if there is no such file.
+/// The number in a file: decimal, or hexadecimal after `0x`. `None` if the file does not exist.
 pub(crate) fn number(path: &Path) -> Result<Option<u64>, FileError> {
     let Some(text) = text(path)? else {
         return Ok(None);
@@ -119,18 +119,18 @@ pub(crate) fn number(path: &Path) -> Result<Option<u64>, FileError> {
     }
 }
 
-/// Like [`number`] for a file that exists for every GPU: one that the GPU or its firmware does not
-/// support refuses to be read, or says so, and is absent too.
+/// Like [`number`], for a file that exists for every GPU. If the GPU or its firmware does not
+/// support it, reading fails or returns an error text; the result is `None` then.
 pub(crate) fn supported(path: &Path) -> Result<Option<u64>, FileError> {
     if_supported(number(path))
 }
 
-/// Like [`text`], absent where unsupported.
+/// Like [`text`]; `None` if unsupported.
 pub(crate) fn supported_text(path: &Path) -> Result<Option<String>, FileError> {
     if_supported(text(path))
 }
 
-/// Like [`bytes`], absent where unsupported.
+/// Like [`bytes`]; `None` if unsupported.
 pub(crate) fn supported_bytes(path: &Path, limit: u64) -> Result<Option<Vec<u8>>, FileError> {
     if_supported(bytes(path, limit))
 }
@@ -151,7 +151,7 @@ fn is_unsupported(error: &io::Error) -> bool {
 }
 
 fn parse_number(text: &str) -> Option<u64> {
-    // FromStr would take a sign.
+    // `FromStr` would accept a sign.
     if !text.starts_with(|first: char| first.is_ascii_digit()) {
         return None;
     }
@@ -162,9 +162,9 @@ fn parse_number(text: &str) -> Option<u64> {
     }
 }
 
-/// The entries of a directory, in order of name; none if there is no such directory.
+/// The entries of a directory, sorted by name; empty if it does not exist.
 ///
-/// Names that are not UTF-8 are left out: the driver makes none.
+/// Names that are not UTF-8 are left out: the driver creates none.
 pub(crate) fn names(directory: &Path) -> Result<Vec<String>, FileError> {
     let names = match kernel::list(directory) {
         Ok(names) => names,
@@ -179,7 +179,7 @@ pub(crate) fn names(directory: &Path) -> Result<Vec<String>, FileError> {
     Ok(names)
 }
 
-/// The entries of a directory whose names are numbers, in order; none if there is no such directory.
+/// The directory entries whose names are numbers, in order; empty if the directory does not exist.
 pub(crate) fn numbered(directory: &Path) -> Result<Vec<u32>, FileError> {
     let mut numbers: Vec<u32> = names(directory)?
         .iter()
@@ -189,9 +189,9 @@ pub(crate) fn numbered(directory: &Path) -> Result<Vec<u32>, FileError> {
     Ok(numbers)
 }
 
-/// The properties file of a node, bank, cache or link: lines of a key and a value.
+/// The properties file of a node, bank, cache or link: lines with a key and a value.
 ///
-/// Which keys there are depends on the kernel and on the kind of node; an absent key is `None`.
+/// The set of keys depends on the kernel and on the kind of node; an absent key is `None`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Properties {
     numbers: BTreeMap<String, u64>,
@@ -199,10 +199,12 @@ pub struct Properties {
 }
 
 impl Properties {
-    /// Reads a file; `None` if there is none.
+    /// Reads a file; `None` if it does not exist.
     ///
     /// # Errors
-    /// [`FileError`] if it cannot be read, or is not lines of a key and a value, each key once.
+    ///
+    /// [`FileError`] if it cannot be read, or does not consist of lines with a key and a value,
+    /// each key once.
     pub fn read(path: &Path) -> Result<Option<Self>, FileError> {
         let Some(text) = text(path)? else {
             return Ok(None);
@@ -233,18 +235,18 @@ impl Properties {
                 .is_some(),
         };
         if known {
-            return Err(format!("{key} is there twice"));
+            return Err(format!("{key} appears twice"));
         }
         Ok(())
     }
 
-    /// The number of a key, `None` if it is absent or no number.
+    /// The number of a key; `None` if it is absent or not a number.
     #[must_use]
     pub fn get(&self, key: &str) -> Option<u64> {
         self.numbers.get(key).copied()
     }
 
-    /// The value of a key that is no number, such as a cache's `sibling_map`.
+    /// The value of a key that is not a number, such as a cache's `sibling_map`.
     #[must_use]
     pub fn text(&self, key: &str) -> Option<&str> {
         self.texts.get(key).map(String::as_str)
@@ -257,13 +259,14 @@ impl Properties {
             .map(|(key, number)| (key.as_str(), *number))
     }
 
-    /// Whether there is nothing: what the kernel shows of a device that the caller may not use.
+    /// Whether there are no properties: the kernel shows none for a device that the caller may not
+    /// use.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.numbers.is_empty() && self.texts.is_empty()
     }
 
-    /// A key's number, 0 if absent: how the readers of ROCm take it.
+    /// The number of a key, 0 if absent: ROCm's readers treat it likewise.
     pub(crate) fn or_zero(&self, key: &str) -> u64 {
         self.get(key).unwrap_or(0)
     }
@@ -291,7 +294,7 @@ mod tests {
         assert_eq!(Properties::read(&file).unwrap(), None);
         assert_eq!(text(&file.join("below_nothing")).unwrap(), None);
         assert_eq!(numbered(&file).unwrap(), Vec::<u32>::new());
-        // A directory in the place of a file: opens, and cannot be read.
+        // A directory in place of a file can be opened but not read.
         let error = Properties::read(directory.path()).unwrap_err();
         assert_eq!(error.path(), directory.path());
         assert!(matches!(error, FileError::Read { .. }));

@@ -1,14 +1,16 @@
-//! What the AMD GPU driver tells, without any probe: agents, clocks, processes, metrics, and what its ioctls mean.
+//! Information from the AMD GPU driver, without any probe: agents, clocks, processes, metrics, and
+//! the meaning of its ioctls.
 //!
-//! The driver has two faces. amdgpu is the graphics driver: render nodes, `/sys/class/drm`, metrics. KFD, a
-//! part of it, is the compute driver: `/dev/kfd`, `/sys/class/kfd`. ROCm submits work without either of
-//! them, so neither knows of single kernels; but they know everything around.
+//! The driver has two parts. amdgpu is the graphics driver: render nodes, `/sys/class/drm`,
+//! metrics. KFD, a part of it, is the compute driver: `/dev/kfd`, `/sys/class/kfd`. ROCm submits
+//! work without calling either of them, so neither knows about individual kernels; but they know
+//! everything around them.
 //!
-//! * [`topology`]: which agents there are, and every column of rocprofv3's `agent_info`.
-//! * [`clock`]: samples of the GPU clocks beside `CLOCK_BOOTTIME`, and the conversion of ticks with a stated
-//!   uncertainty.
+//! * [`topology`]: the node's agents, with every column of rocprofv3's `agent_info`.
+//! * [`clock`]: samples of the GPU clocks paired with `CLOCK_BOOTTIME`, and the conversion of ticks
+//!   with a stated uncertainty.
 //! * [`ioctl`]: all requests of `/dev/kfd` as data, and a decoder from their bytes to named values.
-//! * [`processes`]: who uses the GPUs, with which queues and how much memory.
+//! * [`processes`]: the processes that use the GPUs, with their queues and memory.
 //! * [`metrics`]: `gpu_metrics` of all versions, and the counters of sysfs.
 //!
 //! ```no_run
@@ -26,12 +28,12 @@
 //! # Ok(()) }
 //! ```
 //!
-//! # Absent, lying, vanishing
+//! # Absent and invalid files
 //!
-//! Everything read here is outside data. A file that does not exist is an absent value: kernels and GPUs
-//! differ. A file that exists and cannot be read, or says what it cannot say, is a [`FileError`] that names
-//! it. Where one such file must not spoil the rest, the result has a list of problems beside its values.
-//! Sizes are bounded, and no input makes this crate panic.
+//! Everything read here is untrusted. A file that does not exist is an absent value: kernels and
+//! GPUs differ. A file that exists but cannot be read, or has impossible contents, is a
+//! [`FileError`] that names it. Where one such file must not spoil the rest, the result has a list
+//! of problems beside its values. Sizes are limited, and no input makes this crate panic.
 
 #![cfg_attr(
     test,

@@ -1,15 +1,16 @@
-//! Where the driver's files are.
+//! Locations of the driver's files.
 
 use std::path::{Path, PathBuf};
 
-/// The places that this crate reads; others than the default for tests and recorded trees.
+/// The files and directories that this crate reads. Tests and recorded trees use others than the
+/// default.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Paths {
     /// KFD's device node.
     pub dev_kfd: PathBuf,
-    /// KFD's sysfs directory, with `topology` and `proc` in it.
+    /// KFD's sysfs directory, which contains `topology` and `proc`.
     pub kfd: PathBuf,
-    /// Directory of the DRM devices, with `renderD128` and so on in it.
+    /// Directory of the DRM devices, which contains `renderD128` and so on.
     pub drm: PathBuf,
     /// Directory of the perf subsystem's units.
     pub event_source: PathBuf,
@@ -26,7 +27,7 @@ impl Default for Paths {
 }
 
 impl Paths {
-    /// The places of a system whose root directory is `root`.
+    /// Paths of a system whose root directory is `root`.
     #[must_use]
     pub fn under(root: &Path) -> Self {
         Self {
@@ -35,7 +36,7 @@ impl Paths {
             drm: root.join("sys/class/drm"),
             event_source: root.join("sys/bus/event_source/devices"),
             proc: root.join("proc"),
-            // AMD's packages bring a libdrm of their own, newer than the distribution's.
+            // AMD's packages contain a libdrm of their own, newer than the distribution's.
             amdgpu_ids: [
                 "opt/amdgpu/share/libdrm",
                 "usr/share/libdrm",

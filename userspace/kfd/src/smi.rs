@@ -1,9 +1,10 @@
-//! Events that KFD tells of: evictions, migrations, page faults, resets, throttling.
+//! KFD's SMI events: evictions, migrations, page faults, resets, throttling.
 //!
-//! `AMDKFD_IOC_SMI_EVENTS` gives a descriptor for one GPU. One writes a mask of the events that are wanted into it, and reads
-//! lines: the event's number in hexadecimal and what belongs to it. The formats are those of `amdkfd/kfd_smi_events.c` and, since
-//! Linux 6.12, of `linux/kfd_ioctl.h`; they have grown over time, always at the end of the line. A line that makes no
-//! sense is handed back as text rather than lost.
+//! `AMDKFD_IOC_SMI_EVENTS` provides a descriptor for one GPU. The reader writes a mask of the
+//! wanted events into it, and reads lines: the event's number in hexadecimal, followed by its
+//! values. The formats are those of `amdkfd/kfd_smi_events.c` and, since Linux 6.12, of
+//! `linux/kfd_ioctl.h`; they have grown over time, always at the end of the line. A line that
+//! cannot be parsed is returned as text.
 //!
 //! ```
 //! use gputrace_kfd::smi;
@@ -24,7 +25,8 @@ use gputrace_files::kernel;
 
 use crate::{Paths, ioctl::flags::Names};
 
-/// `KFD_SMI_EVENT_*` that are asked for, by number, and the bit that asks for those of all processes.
+/// The requested events by number (`KFD_SMI_EVENT_*`), and the bit that requests those of all
+/// processes.
 const EVENTS: std::ops::RangeInclusive<u32> = 1..=13;
 const ALL_PROCESSES: u32 = 64;
 
@@ -52,14 +54,14 @@ const UNMAP: Names = &[
     (2, "UNMAP_FROM_CPU"),
 ];
 
-/// Part that an event has in something that takes time.
+/// Role of an event in an operation that takes time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// It begins; the event that ends it has the number that is given.
+    /// It begins an operation, which ends with the event of this number.
     Begins(u32),
-    /// It ends what the event with that number began.
+    /// It ends the operation that the event of this number began.
     Ends(u32),
-    /// It takes no time.
+    /// It does not belong to such an operation.
     Moment,
 }
 
@@ -70,11 +72,11 @@ pub enum SmiValue {
     Number(u64),
     /// A number that may be negative.
     Signed(i64),
-    /// An address, as bytes rather than pages, or bits.
+    /// An address in bytes (not pages), or bits; shown in hexadecimal.
     Hex(u64),
     /// KFD's id of a GPU; 0 is the host.
     Gpu(u32),
-    /// A choice by name, or words.
+    /// The name of a choice, or other text.
     Text(String),
 }
 
@@ -94,19 +96,19 @@ impl fmt::Display for SmiValue {
 /// An event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SmiEvent {
-    /// Its number, `KFD_SMI_EVENT_*`.
+    /// Event number, `KFD_SMI_EVENT_*`.
     pub number: u32,
-    /// Its name without that, `UNKNOWN` for a number that this version does not know.
+    /// Event name without that prefix; `UNKNOWN` for a number that this version does not know.
     pub name: &'static str,
-    /// When, ns `CLOCK_BOOTTIME`, if the line says so.
+    /// Time, ns `CLOCK_BOOTTIME`, if the line contains it.
     pub time: Option<u64>,
-    /// Whose, initial pid namespace, if the line says so.
+    /// Process id, initial pid namespace, if the line contains it.
     pub pid: Option<u32>,
-    /// Which GPU, if the line says so.
+    /// KFD's id of the GPU, if the line contains it.
     pub gpu_id: Option<u32>,
-    /// Whether it begins or ends something.
+    /// Whether it begins or ends an operation.
     pub part: Part,
-    /// What else it says.
+    /// Further values.
     pub fields: Vec<(&'static str, SmiValue)>,
 }
 
@@ -121,7 +123,7 @@ impl SmiEvent {
     }
 }
 
-/// Reads a line; `None` if it does not even begin with a number.
+/// Parses a line; `None` if it does not begin with a number.
 #[must_use]
 pub fn parse(line: &str) -> Option<SmiEvent> {
     let (number, rest) = line.trim_end_matches(['\n', '\0']).split_once(' ')?;
@@ -164,10 +166,10 @@ fn name(number: u32) -> &'static str {
     }
 }
 
-/// Pages of the host; KFD counts in these.
+/// Size of a host page, bytes: KFD gives addresses and sizes in pages.
 const PAGE: u64 = 4096;
 
-/// Fills in what the line of an event of known format says.
+/// Parses the line of an event whose format is known.
 fn known(event: &mut SmiEvent, text: &str) -> Option<()> {
     let mut words = text.split(' ').filter(|word| !word.is_empty());
     let fields = &mut Vec::new();
@@ -213,7 +215,7 @@ fn known(event: &mut SmiEvent, text: &str) -> Option<()> {
             }
         }
         7 | 8 => {
-            // The address is a page's number, too.
+            // The address is a page number, too.
             let (address, node) = words
                 .next()?
                 .strip_prefix('@')?
@@ -257,7 +259,7 @@ fn known(event: &mut SmiEvent, text: &str) -> Option<()> {
     Some(())
 }
 
-/// `@START(SIZE)` in pages.
+/// Parses `@START(SIZE)`, given in pages.
 fn range(word: &str, fields: &mut Vec<(&'static str, SmiValue)>) -> Option<()> {
     let (start, size) = word.strip_prefix('@')?.strip_suffix(')')?.split_once('(')?;
     fields.push(("address", SmiValue::Hex(hex(start)?.saturating_mul(PAGE))));
@@ -278,31 +280,32 @@ fn choice(names: Names, word: &str) -> Option<SmiValue> {
     })
 }
 
-/// The events of one GPU.
+/// Reads the events of one GPU.
 #[derive(Debug)]
 pub struct SmiReader {
     gpu_id: u32,
     events: File,
-    /// The beginning of a line whose end has not come yet.
+    /// The beginning of an incomplete line.
     rest: Vec<u8>,
 }
 
 impl SmiReader {
-    /// Asks for the events of a GPU. Those of other processes come only with `CAP_SYS_ADMIN`.
+    /// Requests the events of a GPU. Those of other processes need `CAP_SYS_ADMIN`.
     ///
     /// # Errors
     ///
-    /// What the system answers: there is no such GPU, or this process may not use it.
+    /// The system's error: there is no such GPU, or this process may not use it.
     pub fn open(paths: &Paths, gpu_id: u32) -> io::Result<Self> {
         let device = kernel::open_writable(&paths.dev_kfd)?;
-        // `struct kfd_ioctl_smi_events_args`: the GPU, and the descriptor that the driver makes.
+        // `struct kfd_ioctl_smi_events_args`: the GPU, and the descriptor that the driver creates.
         let mut args = [gpu_id, 0];
-        // SAFETY: the structure is as large as the number says.
+        // SAFETY: the structure has the size encoded in the request's number.
         if unsafe { libc::ioctl(device.as_raw_fd(), SMI_EVENTS, &raw mut args) } != 0 {
             return Err(io::Error::last_os_error());
         }
         let [_, fd] = args;
-        // SAFETY: the driver has just made it for this process, and nobody else knows it.
+        // SAFETY: the driver has just created the descriptor for this process, and nobody else uses
+        // it.
         let mut events = unsafe { File::from_raw_fd(fd.cast_signed()) };
         let mask = EVENTS
             .chain([ALL_PROCESSES])
@@ -321,11 +324,11 @@ impl SmiReader {
         self.gpu_id
     }
 
-    /// The whole lines that are waiting; never blocks.
+    /// Returns the complete lines that are waiting; never blocks.
     ///
     /// # Errors
     ///
-    /// What the system answers, other than that there is nothing.
+    /// The system's error, except that no data is available.
     pub fn read(&mut self) -> io::Result<Vec<String>> {
         let mut buffer = [0; 8192];
         match self.events.read(&mut buffer) {

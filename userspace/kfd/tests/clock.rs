@@ -21,7 +21,7 @@ const GPU: u32 = 31_000;
 const SECOND: u64 = 1_000_000_000;
 const START: u64 = 5_000 * SECOND;
 
-/// Samples of a clock: the true moment is somewhere within the uncertainty.
+/// Samples of a clock; the true time is somewhere within the uncertainty.
 fn samples(clock: &GpuClock, moments: &[(u64, u64, u64)]) -> Vec<ClockSample> {
     let sample = |(ns, uncertainty, place): &(u64, u64, u64)| ClockSample {
         gpu_id: GPU,
@@ -33,7 +33,7 @@ fn samples(clock: &GpuClock, moments: &[(u64, u64, u64)]) -> Vec<ClockSample> {
     moments.iter().map(sample).collect()
 }
 
-/// Ten samples a second, each some hundred nanoseconds wide.
+/// Ten samples per second, each with an uncertainty of some hundred nanoseconds.
 fn steady(clock: &GpuClock, count: u64) -> Vec<ClockSample> {
     let moments: Vec<_> = (0..count)
         .map(|index| (START + index * SECOND / 10, 400, index * 37))
@@ -94,7 +94,7 @@ fn beyond_the_samples_uncertainty_grows() {
     }
 }
 
-/// A reset after two seconds: the counter begins again.
+/// A reset after two seconds: the counter starts again.
 fn reset() -> GpuClock {
     GpuClock {
         offset_ticks: 0,
@@ -120,7 +120,8 @@ fn after_a_reset_the_doorbell_tells_which_run_is_meant() {
         );
         assert_eq!(time.segment, usize::from(truth > START + 2 * SECOND));
     }
-    // A count that only the first run had, said to be of the second: refused rather than misplaced.
+    // A count that only the first segment had, with a window in the second: refused instead of
+    // misplaced.
     let late = Window {
         not_before: START + 4 * SECOND,
         not_after: START + 6 * SECOND,
@@ -141,7 +142,7 @@ fn after_a_reset_the_doorbell_tells_which_run_is_meant() {
 fn a_count_of_two_runs_is_ambiguous_without_a_hint() {
     let clock = GpuClock {
         offset_ticks: 0,
-        // One second back: the counts of a second come twice.
+        // Back by one second: the counts of a second occur twice.
         jumps: vec![Jump {
             at_ns: START + 2 * SECOND,
             ticks: -100_000_000,
@@ -185,7 +186,7 @@ fn a_leap_forwards_is_a_new_run() {
     }
 }
 
-/// What a recorder writes of samples, and a reader keeps of them.
+/// The samples that a recorder writes and a reader keeps.
 fn thinned(samples: Vec<ClockSample>, window_ns: u64) -> Vec<ClockSample> {
     let mut thinner = Thinner::new(window_ns);
     let mut kept: Vec<ClockSample> = samples
@@ -196,7 +197,7 @@ fn thinned(samples: Vec<ClockSample>, window_ns: u64) -> Vec<ClockSample> {
     kept
 }
 
-/// A day of a GPU that is never idle.
+/// Samples of a GPU that is never idle during a day.
 #[test]
 fn few_samples_say_as_much_as_many() {
     const COUNT: u64 = 864_000;
@@ -210,7 +211,7 @@ fn few_samples_say_as_much_as_many() {
     written.iter().for_each(|sample| kept.push(*sample));
     let kept = kept.into_vec();
     assert!(kept.len() < MAX_SAMPLES);
-    // The bound of samples that were all kept, and what is left of it when few are.
+    // Bound of the error with all written samples, and with the few that are kept.
     for (samples, bound) in [(written, 2_500), (kept, 6_500)] {
         let model = ClockModel::new(GPU, samples);
         assert_eq!(model.segments(), 1);
@@ -254,7 +255,7 @@ fn beside_an_idle_time_the_bounds_are_narrow() {
             let (samples, again) = with_an_idle_time(&clock, hours);
             let model = ClockModel::new(GPU, samples);
             assert_eq!(model.segments(), 1);
-            // The work that ended the idle time began before anybody looked.
+            // The work that ended the idle time began before the next sample.
             for truth in [
                 again - SECOND / 10,
                 again - SECOND / 100,
@@ -273,7 +274,7 @@ fn beside_an_idle_time_the_bounds_are_narrow() {
     }
 }
 
-/// A GPU that falls asleep while it is idle may stop its clock.
+/// A GPU that falls asleep while idle may stop its clock.
 #[test]
 fn a_clock_that_slept_is_not_trusted() {
     for seconds in [1, 2, 600] {
@@ -319,7 +320,7 @@ fn too_few_samples_are_said_so() {
 }
 
 prop_compose! {
-    /// A clock and when it is sampled: irregularly, with uncertainties up to ten microseconds.
+    /// A clock and its sampling times: irregular, with uncertainties up to ten microseconds.
     fn sampled(least: usize)(
         frequency_hz in prop::sample::select(vec![25_000_000_u64, 100_000_000, 1_000_000_000]),
         offset_ticks in prop_oneof![any::<i64>(), Just(-1_000_000_i64), Just(-501_000_000_000)],
@@ -345,7 +346,7 @@ proptest! {
         prop_assert_eq!(model.segments(), 1);
         let (first, last) = (moments[0].0, moments[moments.len() - 1].0);
         for place in places {
-            // Up to a tenth beyond either end.
+            // Up to a tenth of the range beyond either end.
             #[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss,
                 reason = "a random place needs no precision")]
             let truth = first - (last - first) / 10 + ((last - first) as f64 * 1.2 * place) as u64;
@@ -392,7 +393,7 @@ proptest! {
         let between = |part: f64| first + ((last - first) as f64 * part) as u64;
         let at_ns = between(at);
         let back = i64::try_from(clock.ticks_at(at_ns)).unwrap() - i64::try_from(leap_to).unwrap();
-        // A real reset, not a leap that ordinary noise could be.
+        // A real reset, larger than ordinary noise.
         prop_assume!(back > 200_000_000);
         clock.jumps.push(Jump { at_ns, ticks: -back });
         let model = ClockModel::new(GPU, samples(&clock, &moments));
@@ -493,7 +494,7 @@ fn child_samples_the_clocks() {
                 sample.gpu_id, sample.gpu_tick, sample.boottime_ns, sample.uncertainty_ns
             );
         }
-        // Ticks of the slower clock are 40 ns: let some pass.
+        // Ticks of the slower clock take 40 ns: let some pass.
         let now = boottime_ns();
         while boottime_ns() < now + 1_000_000 {
             std::hint::spin_loop();
@@ -502,7 +503,7 @@ fn child_samples_the_clocks() {
     println!("unknown {}", sampler.sample(5).unwrap_err());
 }
 
-/// The process that is asked for clocks is another one, which is gone when it is not needed.
+/// The clocks are read by another process, which is gone when it is not needed.
 #[test]
 fn a_lease_reads_the_clocks_in_another_process() {
     let output = on_softgpu("child_leases_the_clocks", TWO_CLOCKS);

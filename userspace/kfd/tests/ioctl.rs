@@ -1,4 +1,4 @@
-//! The table of requests against the kernel's own header, and the decoder against bytes of all kinds.
+//! The table of requests against the kernel's own header, and the decoder with bytes of all kinds.
 
 #![allow(
     clippy::disallowed_methods,
@@ -16,10 +16,10 @@ use std::collections::HashMap;
 use gputrace_kfd::ioctl::{self, Direction, IOCTLS, Ioctl, Origin};
 use proptest::prelude::*;
 
-/// Environment variable: another header than the installed one, such as libhsakmt's.
+/// Environment variable with a header other than the installed one, such as libhsakmt's.
 const HEADER_VARIABLE: &str = "GPUTRACE_KFD_IOCTL_H";
 
-/// A header's structures and requests, as far as this one's C goes.
+/// Structures and requests of a header, as far as the C that it uses is understood.
 #[derive(Default)]
 struct Header {
     minor: u32,
@@ -40,7 +40,7 @@ impl Structure {
     fn add(&mut self, name: &str, element: &Structure, count: usize) {
         let offset = self.size.next_multiple_of(element.align);
         for index in 0..count.max(1) {
-            // An array without length is there and has no size.
+            // A flexible array member exists and has no size.
             let base = offset + index * element.size;
             if element.fields.is_empty() {
                 self.fields.push((name.to_owned(), base, element.size));
@@ -231,7 +231,7 @@ fn the_table_is_the_headers() {
                 "{name}: {field} at {offset}"
             );
         }
-        // And nothing that the header does not have at this size.
+        // The table has no fields at this size that the header lacks.
         for field in ioctl
             .fields
             .iter()
@@ -381,22 +381,22 @@ fn structures_of_other_sizes_decode_as_far_as_they_go() {
         ioctl::decode(0xc060_4b02, &queue).get("sdma_engine_id"),
         Some(3)
     );
-    // An old libhsakmt: what lies behind its structure is not its.
+    // An old libhsakmt: bytes after its structure do not belong to it.
     let old = ioctl::decode(0xc058_4b02, &queue);
     assert_eq!(
         (old.get("sdma_engine_id"), old.get("queue_type")),
         (None, Some(4))
     );
-    // A capture that kept the beginning only.
+    // A capture that kept only the beginning.
     let cut = ioctl::decode(0xc060_4b02, &queue[..43]);
     assert_eq!((cut.get("gpu_id"), cut.get("queue_type")), (Some(0), None));
-    // Two attributes in the caller's size.
+    // Two attributes in a structure of the caller's size.
     let svm = words(&[0x1000, 0, 0x2000, 0, 0, 2, 1, 31_000, 5, 0x10]);
     let svm = ioctl::decode(0xc028_4b20, &svm);
     assert_eq!(svm.get("attrs[0].value"), Some(31_000));
     assert_eq!(svm.get("attrs[1].type"), Some(5));
     assert_eq!(svm.get("attrs[2].type"), None);
-    // A union shows the member of its operation only.
+    // Only the union's member for the operation is shown.
     let suspend = ioctl::decode(0xc020_4b26, &words(&[42, 7, 0x1000, 0, 3, 0, 0, 0]));
     assert_eq!(
         suspend.to_string(),
@@ -409,7 +409,7 @@ fn an_unknown_request_is_shown_by_number() {
     let request = ioctl::decode(0xc010_4b7f, &[1; 16]);
     assert_eq!(request.to_string(), "KFD ioctl 0x7f");
     assert!(request.ioctl.is_none() && request.arguments.is_empty());
-    // KFD does not look at the letter.
+    // KFD does not check the letter.
     assert_eq!(ioctl::decode(0x8008_5801, &[1; 8]).name(), "GET_VERSION");
 }
 

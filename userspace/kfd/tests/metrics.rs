@@ -1,4 +1,4 @@
-//! Counters and `gpu_metrics` of device directories as amdgpu makes them.
+//! Counters and `gpu_metrics` in device directories like those of amdgpu.
 
 #![allow(
     clippy::disallowed_methods,
@@ -96,7 +96,7 @@ fn the_table_of_a_device_is_read() {
     let root = directory.path();
     let paths = Paths::under(root);
     assert!(gpu_metrics(&paths, 128).unwrap().is_none());
-    // An MI200's, filled by the driver with all ones before the firmware did its part.
+    // An MI200's table, which the driver fills with ones before the firmware fills in its part.
     let mut table = [0xff_u8; 120];
     table[..4].copy_from_slice(&[120, 0, 1, 3]);
     table[6..8].copy_from_slice(&61_u16.to_le_bytes());

@@ -1,4 +1,4 @@
-//! Processes from trees as the kernel's `kfd_process.c` makes them.
+//! Processes in directory trees like those of the kernel's `kfd_process.c`.
 
 #![allow(
     clippy::disallowed_methods,
@@ -37,7 +37,7 @@ fn tree() -> tempfile::TempDir {
         ("4711/counters_31000/page_in", "4\n"),
         ("4711/counters_31000/page_out", "5\n"),
         ("4711/vram_31001", "0\n"),
-        // Without a GPU: what Linux 6.1 has on a machine without one.
+        // Without a GPU: the files of Linux 6.1 on a machine without one.
         ("8/pasid", "32769\n"),
     ] {
         write(root, path, text);

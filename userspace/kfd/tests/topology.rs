@@ -1,4 +1,4 @@
-//! The topology as made up by the mock driver, as written by these tests, and as this machine has it.
+//! The topology of the mock driver, of trees written by these tests, and of this machine.
 
 #![allow(
     clippy::disallowed_methods,
@@ -140,7 +140,7 @@ fn a_lying_node_is_named_and_the_others_stay() {
     let root = directory.path();
     write(root, &format!("{NODES}/2/properties"), "simd_count\n");
     write(root, &format!("{NODES}/2/gpu_id"), "7\n");
-    // What a device cgroup hides.
+    // A node hidden by a device cgroup.
     write(root, &format!("{NODES}/3/properties"), "");
     write(
         root,
@@ -148,7 +148,7 @@ fn a_lying_node_is_named_and_the_others_stay() {
         "simd_count 4\nsimd_per_cu 0\n",
     );
     write(root, &format!("{NODES}/4/gpu_id"), "4294967296\n");
-    // A SIMD count of many, and nothing to divide it by.
+    // A large SIMD count, and nothing to divide it by.
     write(
         root,
         &format!("{NODES}/5/properties"),

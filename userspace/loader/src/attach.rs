@@ -1,4 +1,4 @@
-//! How probes get onto functions.
+//! Attaching probes to functions.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ use libbpf_rs::{Link, ProgramMut, UprobeMultiOpts, UprobeOpts};
 
 use crate::{ProbeError, libbpf::refused};
 
-/// Which side of a function a program runs at.
+/// The side of a function at which a program runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
     /// Before the probed instruction.
@@ -15,18 +15,18 @@ pub enum Side {
     Return,
 }
 
-/// Which processes get the breakpoints. Programs have a filter of their own; the scope decides who
-/// pays for a breakpoint at all.
+/// The processes that get the breakpoints. Programs also filter processes themselves; the scope
+/// decides which processes pay for breakpoints at all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
-    /// Only this process; not its children.
+    /// Only this process, without its children.
     Process(u32),
     /// Every process that maps the file, now or later.
     EveryProcess,
 }
 
 impl Scope {
-    /// The argument that libbpf takes: a process id or -1.
+    /// The argument for libbpf: a process id, or -1 for all.
     fn pid(self) -> i32 {
         match self {
             Self::Process(pid) => i32::try_from(pid).unwrap_or(-1),
@@ -35,34 +35,34 @@ impl Scope {
     }
 }
 
-/// One probe.
+/// An instruction to probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Point {
-    /// Offset in the file of the instruction to probe.
+    /// File offset of the instruction, bytes.
     pub offset: u64,
-    /// Given to the program at each hit; see [`gputrace_abi::cookie::Cookie`].
+    /// Passed to the program at each hit; see [`gputrace_abi::cookie::Cookie`].
     pub cookie: u64,
 }
 
-/// A probe that the kernel refused, while others of the same request are on.
+/// A probe that the kernel refused, although others of the same request are attached.
 #[derive(Debug)]
 pub struct Failure {
-    /// Which.
+    /// The refused probe.
     pub point: Point,
-    /// Why.
+    /// The reason.
     pub error: ProbeError,
 }
 
 /// A way of attaching a program to points of a file.
 pub trait Backend: std::fmt::Debug + Send + Sync {
-    /// Name in outputs and options.
+    /// Name used in outputs and options.
     fn name(&self) -> &'static str;
 
-    /// Attaches `program` to all `points` of the file at `path`, as one request where possible.
+    /// Attaches `program` to all `points` of the file at `path`, in one request where possible.
     ///
     /// # Errors
     ///
-    /// Whatever the kernel answered; nothing is attached then.
+    /// The kernel's error; nothing is attached then.
     fn attach(
         &self,
         program: &ProgramMut<'_>,
@@ -73,8 +73,8 @@ pub trait Backend: std::fmt::Debug + Send + Sync {
     ) -> Result<Vec<Link>, ProbeError>;
 }
 
-/// One link for all points of a file and side (Linux 6.6). Attaching and detaching 400 functions takes
-/// milliseconds.
+/// Back-end with one link for all points of a file and side (Linux 6.6). Attaching or detaching 400
+/// functions takes milliseconds.
 #[derive(Clone, Copy, Debug)]
 pub struct UprobeMulti;
 
@@ -105,8 +105,8 @@ impl Backend for UprobeMulti {
     }
 }
 
-/// One perf event per point. Works on older kernels, but the kernel removes such probes one at a time
-/// with a grace period each: about 0.1 s per probe from Linux 6.13 on.
+/// Back-end with one perf event per point. It works on older kernels, but the kernel removes such
+/// probes one by one, each with a grace period: about 0.1 s per probe from Linux 6.13 on.
 #[derive(Clone, Copy, Debug)]
 pub struct PerfEvents;
 
@@ -141,8 +141,8 @@ impl Backend for PerfEvents {
     }
 }
 
-/// Attaches as many of `points` as the kernel accepts: when it refuses a request, halves it until the
-/// points it does not like stand alone.
+/// Attaches as many of `points` as the kernel accepts. If it refuses a request, the request is
+/// halved until the refused points are isolated.
 pub fn attach_all(
     backend: &dyn Backend,
     program: &ProgramMut<'_>,
@@ -161,8 +161,8 @@ pub fn attach_all(
                 error,
             }),
             ([], Err(_)) => {}
-            // A refusal that has nothing to do with single points fails for each of them; do not ask
-            // hundreds of times.
+            // A refusal that is unrelated to single points would repeat for each of them, so it is
+            // not tried hundreds of times.
             (_, Err(error @ ProbeError::PermissionDenied { .. })) => {
                 failures.extend(request.first().map(|point| Failure {
                     point: *point,

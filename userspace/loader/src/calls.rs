@@ -1,4 +1,4 @@
-//! User half of `ebpf/probes`: the call-tracing programs and their maps.
+//! User-space half of `ebpf/probes`: the programs that trace calls, and their maps.
 
 mod maps;
 
@@ -51,46 +51,47 @@ const RAW_TRACEPOINT_PROGRAMS: [(&str, &str); 3] = [
     ("task_executed", "sched_process_exec"),
 ];
 
-/// Programs on tracepoints, without which only something is known later or less well (a kernel may be built without the
-/// tracepoints of system calls): program, category, name.
+/// Programs on tracepoints that are optional: without them, some facts are known later or less
+/// precisely. A kernel may be built without the tracepoints of system calls. Program, category,
+/// name.
 const OPTIONAL_TRACEPOINT_PROGRAMS: [(&str, &str, &str); 1] =
     [("process_exits", "syscalls", "sys_enter_exit_group")];
 
-/// The map of the programs' variables; the stop flag is the only one.
+/// Map of the programs' variables. The stop flag is the only variable.
 const STOP_FLAG: &str = ".bss";
 
-/// Bytes of the ring of a processor that is not there yet. If it is plugged in, this holds its records until it gets one of
-/// the size of the others; see [`Calls::adopt`].
+/// Size of the ring of a processor that is not present, bytes. If the processor comes online, this
+/// ring holds its records until it gets a ring of full size; see [`Calls::adopt`].
 const SPARE_RING: u32 = 1 << 16;
 
-/// The rings, and which of them are as large as they should be.
+/// The rings of all CPUs, and which of them have their full size.
 #[derive(Debug)]
 struct Rings {
     all: Vec<(u32, MapHandle)>,
     whole: HashSet<u32>,
-    /// Bytes of each.
+    /// Full size of a ring, bytes.
     bytes: u32,
 }
 
-/// Loaded call-tracing programs. Dropping it removes everything from the kernel.
+/// The loaded programs that trace calls. Dropping it removes everything from the kernel.
 #[derive(Debug)]
 pub struct Calls {
     backend: Box<dyn Backend>,
-    // Before the object, so that nothing runs any more when its maps go.
+    // Dropped before the object, so that no program runs when its maps are freed.
     links: Vec<Link>,
     rings: Mutex<Rings>,
     object: Object,
     cpus: u32,
-    /// Functions with lower ids can be limited.
+    /// Functions with ids below this can be limited.
     limited: u32,
 }
 
 impl Calls {
-    /// Loads the programs and attaches those on tracepoints; no function is probed yet.
+    /// Loads the programs, and attaches those on tracepoints. No function is probed yet.
     ///
     /// # Errors
     ///
-    /// [`ProbeError`] when the kernel refuses the programs or lacks what they need.
+    /// [`ProbeError`] when the kernel refuses the programs or lacks a feature that they need.
     pub fn load(options: &Options) -> Result<Self, ProbeError> {
         capture_messages();
         match options.backend {
@@ -98,7 +99,7 @@ impl Calls {
             BackendChoice::UprobeMulti => Self::tried(options, Box::new(UprobeMulti)),
             BackendChoice::Auto => match Self::tried(options, Box::new(UprobeMulti)) {
                 Err(error) if !matches!(error, ProbeError::PermissionDenied { .. }) => {
-                    tracing::debug!("uprobe_multi is not to be had ({error}); trying perf events");
+                    tracing::debug!("uprobe_multi is not available ({error}); trying perf events");
                     Self::tried(options, Box::new(PerfEvents))
                 }
                 decided => decided,
@@ -106,8 +107,9 @@ impl Calls {
         }
     }
 
-    /// Loads the programs for a back-end that is known to work then. The kernel may take the programs and refuse the probes: perf
-    /// events on functions need CAP_SYS_ADMIN, which programs do not.
+    /// Loads the programs for a back-end, and checks that the back-end works. The kernel may accept
+    /// the programs and refuse the probes: perf events on functions need CAP_SYS_ADMIN, and
+    /// programs do not.
     fn tried(options: &Options, backend: Box<dyn Backend>) -> Result<Self, ProbeError> {
         let calls = Self::load_with(options, backend)?;
         calls.trial()?;
@@ -182,14 +184,15 @@ impl Calls {
         Ok(calls)
     }
 
-    /// How often the kernel left a program on a tracepoint out, because another operation of BPF was under way on the processor.
+    /// How often the kernel skipped a program on a tracepoint, because another BPF operation was
+    /// running on the same processor.
     #[must_use]
     pub fn missed(&self) -> u64 {
         extra::missed(&self.object)
     }
 
-    /// Finds out whether the back-end works by attaching to a function of this very program that never
-    /// runs again, for this process only.
+    /// Checks whether the back-end works. Attaches, for this process only, to a function of
+    /// gputrace itself that never runs again.
     fn trial(&self) -> Result<(), ProbeError> {
         let program = self.program(Hook::LinkerChange.program())?;
         let path = Path::new("/proc/self/exe");
@@ -203,7 +206,7 @@ impl Calls {
             .map(drop)
     }
 
-    /// Creates a ring for each processor that can ever be: small ones for those that are not there.
+    /// Creates a ring for each possible processor, a small one if the processor is not present.
     fn create_rings(&self) -> Result<(), ProbeError> {
         let present = present_cpus();
         self.adopt(&present)?;
@@ -215,12 +218,14 @@ impl Calls {
         Ok(())
     }
 
-    /// Gives processors that are there now, and were not, rings of the full size. Returns those to be read
-    /// besides the ones that were there before, which hold what was recorded until now. The room of a ring is taken at once.
+    /// Gives processors that have come online rings of full size, which take their memory at once.
+    /// Returns the new rings. The old rings must be read as well: they hold the records made until
+    /// now.
     ///
     /// # Errors
     ///
-    /// [`ProbeError`] when the kernel refuses, most likely for want of memory. The small rings stay then.
+    /// [`ProbeError`] when the kernel refuses, most likely because memory is short. The small rings
+    /// stay then.
     pub fn adopt(&self, present: &[u32]) -> Result<Vec<(u32, Ring)>, ProbeError> {
         let mut new = Vec::new();
         let mut rings = self.held_rings();
@@ -235,7 +240,7 @@ impl Calls {
         Ok(new)
     }
 
-    /// Creates a ring and has the programs use it on a processor.
+    /// Creates a ring, and makes the programs on this processor use it.
     fn create_ring(&self, cpu: u32, bytes: u32) -> Result<MapHandle, ProbeError> {
         let options = libbpf_rs::libbpf_sys::bpf_map_create_opts {
             sz: size_of::<libbpf_rs::libbpf_sys::bpf_map_create_opts>() as _,
@@ -271,7 +276,7 @@ impl Calls {
     }
 
     pub(crate) fn map(&self, name: &str) -> Result<libbpf_rs::Map<'_>, ProbeError> {
-        // libbpf puts the object's name before that of a data section's map.
+        // libbpf prefixes the name of a data section's map with the object's name.
         let matches = |map: &libbpf_rs::Map<'_>| {
             map.name()
                 .to_str()
@@ -296,18 +301,19 @@ impl Calls {
         self.backend.name() == UprobeMulti.name()
     }
 
-    /// Possible CPUs: the range of a record's `cpu`.
+    /// Number of possible CPUs: the range of a record's `cpu`.
     #[must_use]
     pub const fn cpus(&self) -> u32 {
         self.cpus
     }
 
-    /// Probes functions of the file at `path`. Returns are probed before entries, so that no entry
-    /// waits in vain for its return. The result keeps the probes; dropping it removes them.
+    /// Probes functions of the file at `path`. Returns are probed before entries, so that every
+    /// entry that is seen also has its return seen. The result holds the probes; dropping it
+    /// removes them.
     ///
     /// # Errors
     ///
-    /// [`ProbeError::BrokenObject`]. Points that the kernel refuses are named in the result.
+    /// [`ProbeError::BrokenObject`]. Points that the kernel refuses are listed in the result.
     pub fn attach(
         &self,
         path: &Path,
@@ -340,10 +346,11 @@ impl Calls {
         Ok(Probes::new(entries, returns, failures))
     }
 
-    /// Probes functions of the file at `path` whose end is seen at instructions that leave them, not at their returns:
-    /// `exits` are those instructions, with the cookies of their functions (or those of
-    /// [`gputrace_abi::cookie::Cookie::at_tail_call`]). Exits are probed before entries; a function whose exits
-    /// the kernel refuses is not probed, and named in the result by the refused exit.
+    /// Probes functions of the file at `path` whose end is probed at the instructions that leave
+    /// them instead of at their return. `exits` are those instructions, with the cookies of their
+    /// functions (or those of [`gputrace_abi::cookie::Cookie::at_tail_call`]). Exits are probed
+    /// before entries. A function whose exits the kernel refuses is not probed; the refused exit is
+    /// listed in the result.
     ///
     /// # Errors
     ///
@@ -374,7 +381,7 @@ impl Calls {
         Ok(Probes::new(links, ends, failures))
     }
 
-    /// Watches places in the file at `path` that tell of something else than calls.
+    /// Watches places in the file at `path` that report something other than calls.
     ///
     /// # Errors
     ///
@@ -389,8 +396,8 @@ impl Calls {
         self.attach_side(hook.program(), path, scope, hook.side(), points)
     }
 
-    /// Observes functions that tell of the GPU's work (their cookies say how:
-    /// [`gputrace_abi::gpu::role`]) and are not traced as calls.
+    /// Observes functions that report the GPU's work and are not traced as calls. Their cookies say
+    /// which role each has: [`gputrace_abi::gpu::role`].
     ///
     /// # Errors
     ///
@@ -419,13 +426,13 @@ impl Calls {
     }
 }
 
-/// Flags of a target whose threads wait, in the kernel, while their new libraries are being probed.
+/// Flag of a target whose threads wait, in the kernel, while their new libraries are being probed.
 pub const HOLD: u32 = target_flags::HOLD;
 
-/// Flags of a target that is traced from its first instruction on.
+/// Flag of a target that is traced from its first instruction on.
 pub const FROM_START: u32 = target_flags::FROM_START;
 
-/// Flags of gputrace itself while it starts a program.
+/// Flag of gputrace itself while it starts a program.
 pub const STARTER: u32 = target_flags::STARTER;
 
 #[cfg(test)]
@@ -436,7 +443,8 @@ mod tests {
     const CALL: u8 = 0x85;
     const TAIL_CALL: i32 = 12;
 
-    /// A program that may sleep lets a target hold up every user of BPF; sections of such programs end with `.s`.
+    /// A sleepable program would let a target block every user of BPF. Sections of sleepable
+    /// programs end with `.s`.
     #[test]
     fn no_program_may_sleep() {
         let object = ObjectBuilder::default().open_memory(OBJECT).unwrap();
@@ -447,8 +455,8 @@ mod tests {
         }
     }
 
-    /// Without that call, threads that preempt each other in such a program share variables from Linux 6.13 on: see
-    /// `maps::state_in_uprobe` of the programs.
+    /// Without that call, threads that preempt each other in such a program share variables from
+    /// Linux 6.13 on: see `maps::state_in_uprobe` in `ebpf/probes`.
     #[test]
     fn programs_of_functions_stay_on_the_threads_stack() {
         let object = ObjectBuilder::default().open_memory(OBJECT).unwrap();

@@ -2,12 +2,12 @@
 
 use gputrace_files::kernel;
 
-/// Number of CPUs that can ever be: one more than the highest number a CPU can have.
+/// Number of possible CPUs: one more than the highest number that a CPU can have.
 #[must_use]
 pub fn possible_cpus() -> u32 {
     let list = kernel::read_text("/sys/devices/system/cpu/possible").ok();
     let highest = list.and_then(|text| parse_list(text.trim())?.into_iter().max());
-    // There may be gaps, so their number alone would be too small.
+    // CPU numbers may have gaps, so the number of CPUs could be too small.
     let count = || {
         libbpf_rs::num_possible_cpus()
             .ok()
@@ -20,7 +20,7 @@ pub fn possible_cpus() -> u32 {
         .max(1)
 }
 
-/// Numbers of the CPUs that are plugged in. Falls back to all possible ones.
+/// Numbers of the CPUs that are present; all possible ones if that is unknown.
 #[must_use]
 pub fn present_cpus() -> Vec<u32> {
     kernel::read_text("/sys/devices/system/cpu/present")

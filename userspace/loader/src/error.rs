@@ -1,4 +1,4 @@
-//! What can go wrong, and what to do about it.
+//! Errors of this crate, with advice on what to do.
 
 use std::{io, path::PathBuf};
 
@@ -6,43 +6,43 @@ use std::{io, path::PathBuf};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProbeError {
-    /// The kernel refused for lack of privilege.
+    /// The kernel refused because privileges are missing.
     #[error(
         "the kernel refused to {action}: permission denied. Run gputrace with sudo, or give it \
          CAP_BPF and CAP_PERFMON, for perf events on functions CAP_SYS_ADMIN as well, and for \
          tracepoints CAP_DAC_READ_SEARCH"
     )]
     PermissionDenied {
-        /// What was tried.
+        /// The attempted action.
         action: String,
     },
-    /// The kernel lacks something that gputrace cannot do without.
+    /// The kernel lacks a feature that gputrace needs.
     #[error("this kernel cannot {action}: {cause}. gputrace needs Linux 6.1 or later with {needs}")]
     Unsupported {
-        /// What was tried.
+        /// The attempted action.
         action: String,
-        /// What the kernel or the loader answered.
+        /// Answer of the kernel or the loader.
         cause: String,
-        /// Kernel options that provide it.
+        /// Kernel options that provide the feature.
         needs: &'static str,
     },
     /// Any other refusal.
     #[error("could not {action}: {cause}{}", details(.log))]
     Refused {
-        /// What was tried.
+        /// The attempted action.
         action: String,
-        /// What the kernel or the loader answered.
+        /// Answer of the kernel or the loader.
         cause: String,
-        /// Last lines of the loader's log, e.g. of the verifier.
+        /// Last lines of the loader's log, for example from the verifier.
         log: Vec<String>,
     },
-    /// The tracing file system is not there.
+    /// The tracing file system is not mounted.
     #[error(
         "the tracing file system is neither at /sys/kernel/tracing nor at /sys/kernel/debug/tracing: {cause}. \
          Mount it with `mount -t tracefs tracefs /sys/kernel/tracing`"
     )]
     NoTracefs {
-        /// What the system answered.
+        /// Error returned by the system.
         cause: io::Error,
     },
     /// A tracepoint's format could not be read or lacks a field.
@@ -50,12 +50,12 @@ pub enum ProbeError {
     Tracepoint {
         /// `category:name`.
         tracepoint: String,
-        /// The `format` file.
+        /// Path of the `format` file.
         path: PathBuf,
-        /// What is wrong.
+        /// The problem.
         cause: String,
     },
-    /// The embedded object lacks a part: a defect of the build.
+    /// The embedded object lacks a part, which is a defect of the build.
     #[error("the eBPF object of this build has no {part}; rebuild with `cargo xtask build`")]
     BrokenObject {
         /// Name of the program or map.

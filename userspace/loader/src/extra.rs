@@ -1,5 +1,5 @@
-//! Programs of the probes' object that are loaded only when they are asked for, into an object of their own that shares
-//! rings, counters, targets and the stop flag with the call programs.
+//! Loads optional programs of the probes' object. They go into a separate object that shares rings,
+//! counters, targets and the stop flag with the programs that trace calls.
 
 use std::os::fd::{AsFd as _, AsRawFd as _};
 
@@ -14,11 +14,13 @@ use crate::{
     libbpf::{capture_messages, forget_messages, refused},
 };
 
-/// Maps of the call programs that others share. Those of data sections have the object's name before the section's.
+/// Maps of the call-tracing programs that other programs share. Names of data sections' maps are
+/// prefixed with the object's name.
 const SHARED: [&str; 6] = ["RINGS", "COUNTERS", "THREADS", "TARGETS", ".config", ".bss"];
 
-/// Loads `programs` and nothing else. `own` is asked for each map that is not shared: it configures those that the
-/// programs need and says so; data sections go by their last part.
+/// Loads `programs` and nothing else. `own` is called for each map that is not shared: it
+/// configures a map that the programs need, and returns `None` for others, which are not created.
+/// Data sections are named by their last part.
 pub(crate) fn load(
     calls: &Calls,
     programs: &[&str],
@@ -54,7 +56,7 @@ pub(crate) fn load(
         .map_err(|error| refused(format!("load {}", programs.join(", ")), &error))
 }
 
-/// The program of this name.
+/// Finds a program by name.
 pub(crate) fn program<'a>(object: &'a Object, name: &str) -> Result<ProgramMut<'a>, ProbeError> {
     object
         .progs_mut()
@@ -64,8 +66,9 @@ pub(crate) fn program<'a>(object: &'a Object, name: &str) -> Result<ProgramMut<'
         })
 }
 
-/// How often the kernel should have run a program of `object` and did not, because another one, or an operation of
-/// bpf(2) on a map, was under way on that processor. It happens to ordinary tracepoints and kprobes only.
+/// How often the kernel should have run a program of `object` and skipped it, because another
+/// program, or an operation of bpf(2) on a map, was running on the same processor. This happens
+/// only to ordinary tracepoints and kprobes.
 pub(crate) fn missed(object: &Object) -> u64 {
     object
         .progs()
@@ -76,14 +79,14 @@ pub(crate) fn missed(object: &Object) -> u64 {
         .sum()
 }
 
-/// What the kernel (5.12) says of it in a program's `fdinfo`.
+/// The number of skipped runs in a program's `fdinfo` (Linux 5.12).
 fn recursion_misses(fdinfo: &str) -> Option<u64> {
     fdinfo
         .lines()
         .find_map(|line| line.strip_prefix("recursion_misses:")?.trim().parse().ok())
 }
 
-/// The map of this name.
+/// Finds a map by name.
 pub(crate) fn map<'a>(object: &'a Object, name: &str) -> Result<libbpf_rs::Map<'a>, ProbeError> {
     object
         .maps()

@@ -1,4 +1,4 @@
-//! Threads that an eBPF program holds: `ebpf/probes/src/hold.rs`.
+//! Threads held by an eBPF program: `ebpf/probes/src/hold.rs`.
 
 use std::os::fd::{AsFd as _, BorrowedFd};
 
@@ -8,7 +8,7 @@ use zerocopy::{FromBytes as _, IntoBytes as _};
 
 use crate::{ProbeError, calls::Calls, libbpf::refused};
 
-/// The threads that are held, and the ring by which their programs call for help.
+/// The map of held threads, and the ring through which programs call for help.
 #[derive(Debug)]
 pub struct Holds {
     map: MapHandle,
@@ -17,15 +17,15 @@ pub struct Holds {
 }
 
 impl Holds {
-    /// Those of the programs that are loaded.
+    /// The maps of the loaded programs.
     ///
     /// # Errors
     ///
-    /// [`ProbeError::BrokenObject`], or no descriptor left.
+    /// [`ProbeError::BrokenObject`], or no descriptors left.
     pub fn of(calls: &Calls) -> Result<Self, ProbeError> {
         let handle = |name: &str| {
             MapHandle::try_from(&calls.map(name)?)
-                .map_err(|error| refused(format!("use map {name} once more"), &error))
+                .map_err(|error| refused(format!("reuse map {name}"), &error))
         };
         Ok(Self {
             map: handle("HOLDS")?,
@@ -52,20 +52,20 @@ impl Holds {
         self.helpers.as_fd()
     }
 
-    /// Something to wait on that is ready when a thread has been held. Several may listen.
+    /// A ring buffer that becomes readable when a thread is held. Several processes may listen.
     ///
     /// # Errors
     ///
     /// [`ProbeError`].
     pub fn listen(&self) -> Result<RingBuffer<'_>, ProbeError> {
         let mut builder = RingBufferBuilder::new();
-        let failed = |error| refused("listen to held threads", &error);
+        let failed = |error| refused("receive reports of held threads", &error);
         builder.add(&self.ring, |_| 0).map_err(failed)?;
         builder.build().map_err(failed)
     }
 
-    /// Threads that nobody has seized yet. Entries that threads left behind which are no more are among
-    /// them.
+    /// Threads that nobody has seized yet. Includes entries left behind by threads that no longer
+    /// exist.
     #[must_use]
     pub fn waiting(&self) -> Vec<Held> {
         let entries = self.map.keys().filter_map(|key| {
@@ -78,7 +78,8 @@ impl Holds {
         entries.collect()
     }
 
-    /// A thread has been seized: lets it leave the program. It is no error if it has left before.
+    /// Lets a seized thread leave the eBPF program. It is not an error if the thread has left
+    /// already.
     pub fn release(&self, held: Held) {
         let key = held.id.to_ne_bytes();
         if held.hold.state == hold_state::PREEMPTED {
@@ -104,10 +105,11 @@ impl Holds {
         is_gone && hold.state == hold_state::WAITS
     }
 
-    /// Says that the helper with this index runs on a CPU before all others.
+    /// Announces that the helper with this index runs on `cpu` with priority over all other
+    /// threads.
     pub fn set_helper(&self, index: u32, cpu: u32) {
         let place = u64::from(cpu) + 1;
-        // Without, threads on that CPU wait for the helper as on the others.
+        // If this fails, threads on that CPU wait for the helper like those on other CPUs.
         let _ = self
             .helpers
             .update(&index.to_ne_bytes(), place.as_bytes(), MapFlags::ANY);
@@ -119,17 +121,17 @@ impl Holds {
     }
 }
 
-/// A thread that is to be held.
+/// A thread to be held.
 #[derive(Clone, Copy, Debug)]
 pub struct Held {
     /// `tgid << 32 | tid`.
     pub id: u64,
-    /// Since when, and how.
+    /// Begin and state of the hold.
     pub hold: Hold,
 }
 
 impl Held {
-    /// Its thread id.
+    /// Thread id.
     #[must_use]
     pub const fn tid(&self) -> u32 {
         self.id as u32

@@ -1,8 +1,10 @@
-//! User half of the programs that trace requests to the driver (`ebpf/probes`, module `ioctls`).
+//! User-space half of the programs that trace requests to the driver (`ebpf/probes`, module
+//! `ioctls`).
 //!
-//! There are three places for them; [`Ioctls::attach`] takes the first that the kernel allows, by trying. They are
-//! loaded apart from the call programs, whose rings, counters and targets they share, because the driver may be loaded
-//! later, and a program for a place that is not there cannot be loaded at all.
+//! The programs can be attached in three places; [`Ioctls::attach`] tries them in turn and takes
+//! the first that the kernel allows. They are loaded separately from the call-tracing programs,
+//! whose rings, counters and targets they share: the driver may be loaded later, and a program for
+//! a place that does not exist cannot be loaded at all.
 
 use std::fmt;
 
@@ -15,16 +17,16 @@ use crate::{
     ProbeError, calls::Calls, extra, layout::Layout, libbpf::refused, tracefs::Tracepoint,
 };
 
-/// The driver's handler of `ioctl(2)` in `drivers/gpu/drm/amd/amdkfd/kfd_chardev.c`.
+/// The driver's handler of `ioctl(2)`, in `drivers/gpu/drm/amd/amdkfd/kfd_chardev.c`.
 const HANDLER: &str = "kfd_ioctl";
 
-/// Where the driver says which device number it has: `major:minor`.
+/// File with the driver's device number: `major:minor`.
 const DEVICE: &str = "/sys/class/kfd/kfd/dev";
 
-/// Its maps, which the call programs are loaded without.
+/// Maps of these programs, which are not created for the call-tracing programs.
 pub(crate) const MAPS: [&str; 2] = ["OPEN_IOCTLS", "EMPTY_IOCTL"];
 
-/// A place for the programs.
+/// A place where the programs can be attached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
     /// A trampoline around the driver's handler (fentry and fexit).
@@ -36,10 +38,10 @@ pub enum Place {
 }
 
 impl Place {
-    /// All of them, the cheapest first.
+    /// All places, the cheapest first.
     pub const ALL: [Self; 3] = [Self::Trampoline, Self::Breakpoints, Self::SystemCall];
 
-    /// The programs at the return, which are attached first, and at the entry.
+    /// Names of the program at the return, which is attached first, and the one at the entry.
     const fn programs(self) -> (&'static str, &'static str) {
         match self {
             Self::Trampoline => ("kfd_fexit", "kfd_fentry"),
@@ -48,13 +50,14 @@ impl Place {
         }
     }
 
-    /// What it costs, if others than the traced requests pay for it.
+    /// Cost of the place, if others than the traced requests pay for it.
     #[must_use]
     pub const fn cost(self) -> Option<&'static str> {
         match self {
             Self::Trampoline | Self::Breakpoints => None,
             Self::SystemCall => Some(
-                "every system call of this machine takes about 10 ns longer meanwhile, and every ioctl about 50 ns",
+                "while recording, every system call on this machine takes about 10 ns longer, and \
+                 every ioctl about 50 ns",
             ),
         }
     }
@@ -70,25 +73,25 @@ impl fmt::Display for Place {
     }
 }
 
-/// Attached programs. Dropping it removes them.
+/// The attached programs. Dropping it removes them.
 #[derive(Debug)]
 pub struct Ioctls {
     place: Place,
-    // Before the object, so that nothing runs any more when its maps go.
+    // Dropped before the object, so that no program runs when its maps are freed.
     _links: Vec<Link>,
     object: Object,
 }
 
 impl Ioctls {
-    /// Whether the driver is there to be traced.
+    /// Whether the driver is loaded.
     #[must_use]
     pub fn is_driver_loaded() -> bool {
         kernel::exists(DEVICE)
     }
 
-    /// Attaches at `place`, or without one, at the cheapest that the kernel allows.
+    /// Attaches at `place` or, without one, at the cheapest place that the kernel allows.
     ///
-    /// `threads` is how many threads can have a request open at once.
+    /// `threads` is the maximum number of threads with an open request at the same time.
     ///
     /// # Errors
     ///
@@ -155,19 +158,20 @@ impl Ioctls {
         })
     }
 
-    /// How often the kernel left a program out, because another operation of BPF was under way on the processor.
+    /// How often the kernel skipped a program, because another BPF operation was running on the
+    /// same processor.
     #[must_use]
     pub fn missed(&self) -> u64 {
         extra::missed(&self.object)
     }
 
-    /// Where the programs are.
+    /// The place where the programs are attached.
     #[must_use]
     pub const fn place(&self) -> Place {
         self.place
     }
 
-    /// The requests that are open: their records, without an end. Exact after [`Calls::stop`].
+    /// Records of the open requests, without an end. Exact after [`Calls::stop`].
     ///
     /// # Errors
     ///
@@ -187,11 +191,11 @@ impl Ioctls {
     }
 }
 
-/// What the programs on the system call must know of this kernel: which file is the driver's is read from the kernel's
-/// own structures, whose layout its BTF describes.
+/// Settings for the programs on the system call. They recognise the driver's file by reading the
+/// kernel's own structures, whose layout the kernel's BTF describes.
 fn system_call_config() -> Result<KfdConfig, ProbeError> {
     let cannot = |cause: String| ProbeError::Unsupported {
-        action: "tell which files are /dev/kfd".to_owned(),
+        action: "find out which files are /dev/kfd".to_owned(),
         cause,
         needs: "CONFIG_DEBUG_INFO_BTF and the amdgpu module",
     };
@@ -216,7 +220,7 @@ fn system_call_config() -> Result<KfdConfig, ProbeError> {
     })
 }
 
-/// `major:minor` as the kernel keeps it in a `dev_t`: twelve bits and twenty.
+/// Converts `major:minor` to the kernel's `dev_t`: twelve bits and twenty.
 fn device_number(text: &str) -> Option<u32> {
     let (major, minor) = text.trim().split_once(':')?;
     let (major, minor): (u32, u32) = (major.parse().ok()?, minor.parse().ok()?);

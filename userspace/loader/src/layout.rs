@@ -1,4 +1,4 @@
-//! Where the running kernel keeps what in its own structures, as its BTF describes them.
+//! Layout of the running kernel's own structures, from its BTF.
 
 use std::sync::OnceLock;
 
@@ -6,24 +6,25 @@ use libbpf_rs::btf::{Btf, BtfType, types};
 
 use crate::ProbeError;
 
-/// The structures of the running kernel.
+/// Layout of the running kernel's structures.
 pub(crate) struct Layout {
     btf: Btf<'static>,
 }
 
 impl Layout {
-    /// Reads the kernel's BTF: some ms.
+    /// Reads the kernel's BTF, which takes some ms.
     ///
     /// # Errors
     ///
-    /// [`ProbeError::Unsupported`] when there is none, or when it cannot be read.
+    /// [`ProbeError::Unsupported`] when the kernel has none, or it cannot be read.
     pub(crate) fn of_kernel() -> Result<Self, ProbeError> {
         Btf::from_vmlinux()
             .map(|btf| Self { btf })
             .map_err(|error| unknown(format!("no BTF: {error}")))
     }
 
-    /// Offset of a member in bytes; members of unnamed structures and unions inside count as the structure's own.
+    /// Offset of a member in bytes. Members of unnamed structures and unions inside the structure
+    /// count as its own.
     ///
     /// # Errors
     ///
@@ -36,11 +37,11 @@ impl Layout {
     }
 }
 
-/// Offset of `pid`, a thread's id in the initial pid namespace, in `struct task_struct`; bytes.
+/// Offset, in bytes, of `pid` in `struct task_struct`: a thread's id in the initial pid namespace.
 ///
 /// # Errors
 ///
-/// [`ProbeError::Unsupported`] when the kernel does not say it.
+/// [`ProbeError::Unsupported`] when the kernel's BTF does not contain it.
 pub fn task_pid() -> Result<u32, ProbeError> {
     static OFFSET: OnceLock<u32> = OnceLock::new();
     if let Some(offset) = OFFSET.get() {
@@ -50,8 +51,9 @@ pub fn task_pid() -> Result<u32, ProbeError> {
     Ok(*OFFSET.get_or_init(|| offset))
 }
 
-/// Offsets of `mm` in `struct task_struct` and of `start_stack` in `struct mm_struct`, by which the programs that a process
-/// executes are told from each other; 0 if the kernel does not say them.
+/// Offsets of `mm` in `struct task_struct` and of `start_stack` in `struct mm_struct`, bytes. They
+/// tell apart the programs that a process executes one after the other. 0 if the kernel's BTF does
+/// not contain them.
 #[must_use]
 pub fn program_stack() -> (u32, u32) {
     static OFFSETS: OnceLock<(u32, u32)> = OnceLock::new();
@@ -66,8 +68,8 @@ pub fn program_stack() -> (u32, u32) {
     })
 }
 
-/// Offsets of `signal` in `struct task_struct` and of `live` in `struct signal_struct`, by which the last thread of a process
-/// is known; 0 if the kernel does not say them.
+/// Offsets of `signal` in `struct task_struct` and of `live` in `struct signal_struct`, bytes. They
+/// identify the last thread of a process. 0 if the kernel's BTF does not contain them.
 #[must_use]
 pub fn living_threads() -> (u32, u32) {
     static OFFSETS: OnceLock<(u32, u32)> = OnceLock::new();
@@ -84,13 +86,13 @@ pub fn living_threads() -> (u32, u32) {
 
 fn unknown(cause: String) -> ProbeError {
     ProbeError::Unsupported {
-        action: "say how it lays out its structures".to_owned(),
+        action: "find the layout of its structures".to_owned(),
         cause,
         needs: "CONFIG_DEBUG_INFO_BTF",
     }
 }
 
-/// Unnamed structures inside each other, more than any kernel has.
+/// Maximum nesting of unnamed structures, deeper than any kernel's.
 const NESTING: u32 = 8;
 
 fn search(btf: &Btf<'_>, found: BtfType<'_>, wanted: &str, depth: u32) -> Option<u32> {

@@ -1,19 +1,22 @@
 //! Loads gputrace's eBPF programs into the kernel and attaches them.
 //!
-//! There are two objects, because no loader does everything (measured; see docs/decisions/0002-two-loaders.md):
+//! There are two objects, because no loader does everything (measured; see
+//! docs/decisions/0002-two-loaders.md):
 //!
-//! * [`calls::Calls`] is the user half of `ebpf/probes`: the programs on API functions, loaded with
-//!   libbpf because only that attaches hundreds of functions with one `uprobe_multi` link, which is
-//!   there in milliseconds and, above all, gone in milliseconds.
-//! * [`ioctls::Ioctls`] are programs of the same object on requests to the driver, loaded when they are asked for;
-//!   [`sched::Sched`] others on the scheduling of traced threads, and [`tracepoint::Tracing`] one on any tracepoint.
-//! * [`tasks::Tasks`] is the user half of `ebpf/kernel`: programs on kernel tracepoints, loaded with aya.
+//! * [`calls::Calls`] is the user-space half of `ebpf/probes`: the programs on API functions. They
+//!   are loaded with libbpf, because only libbpf attaches hundreds of functions with one
+//!   `uprobe_multi` link, which is created and, above all, removed in milliseconds.
+//! * [`ioctls::Ioctls`], [`sched::Sched`] and [`tracepoint::Tracing`] load further programs of the
+//!   same object on request: on requests to the driver, on the scheduling of traced threads, and on
+//!   any tracepoint.
+//! * [`tasks::Tasks`] is the user-space half of `ebpf/kernel`: programs on kernel tracepoints,
+//!   loaded with aya.
 //!
-//! How probes get onto functions is behind the trait [`attach::Backend`]: [`attach::UprobeMulti`]
-//! where the kernel has it (6.6), else [`attach::PerfEvents`].
+//! The trait [`attach::Backend`] hides how probes are attached: by [`attach::UprobeMulti`] where
+//! the kernel has it (6.6), else by [`attach::PerfEvents`].
 //!
-//! Nothing here knows what a library or a function is: callers pass a file, offsets and cookies
-//! (planned by `gputrace-tracee`), and read records and counters back (`gputrace-collect`).
+//! This crate does not know what a library or a function is: callers pass a file, offsets and
+//! cookies (planned by `gputrace-tracee`), and read records and counters back (`gputrace-collect`).
 
 #![cfg_attr(
     test,

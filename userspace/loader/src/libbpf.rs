@@ -1,4 +1,4 @@
-//! libbpf's messages, and its errors turned into ours.
+//! Captures libbpf's messages, and converts its errors.
 
 use std::{
     collections::VecDeque,
@@ -9,7 +9,8 @@ use libbpf_rs::{ErrorKind, PrintLevel};
 
 use crate::ProbeError;
 
-/// Lines kept for an error message. The reason of a refusal is at the end of a verifier log.
+/// Maximum number of lines kept for an error message. The reason of a refusal is at the end of a
+/// verifier log.
 const KEPT_LINES: usize = 64;
 
 static LINES: Mutex<VecDeque<String>> = Mutex::new(VecDeque::new());
@@ -38,12 +39,12 @@ pub(crate) fn capture_messages() {
     });
 }
 
-/// Forgets what libbpf said so far, so that an error quotes only what belongs to it.
+/// Discards earlier messages, so that an error quotes only messages that belong to it.
 pub(crate) fn forget_messages() {
     LINES.lock().unwrap_or_else(PoisonError::into_inner).clear();
 }
 
-/// Turns a libbpf error into ours.
+/// Converts a libbpf error, quoting libbpf's messages.
 pub(crate) fn refused(action: impl Into<String>, error: &libbpf_rs::Error) -> ProbeError {
     let action = action.into();
     let log: Vec<String> = LINES

@@ -1,10 +1,10 @@
-//! Probes that are on, and the functions that are watched for another reason than their calls.
+//! Attached probes, and the functions that are watched for a reason other than their calls.
 
 use libbpf_rs::Link;
 
 use crate::attach::{Failure, Side};
 
-/// A function that tells of something that user space must know at once.
+/// A function whose execution user space must know about at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hook {
     /// `_dl_debug_state` of a dynamic linker: its list of libraries has changed.
@@ -13,12 +13,12 @@ pub enum Hook {
     CodeObjects,
     /// `hsa_executable_destroy`, `hsa_shut_down`: code objects are about to be unloaded.
     CodeObjectsEnd,
-    /// `hsa_shut_down`: the runtime is about to free completion signals, which are read before.
+    /// `hsa_shut_down`: the runtime is about to free completion signals, which must be read first.
     RuntimeEnd,
 }
 
 impl Hook {
-    /// The program that runs there.
+    /// Name of the program that runs at the hook.
     pub(crate) const fn program(self) -> &'static str {
         match self {
             Self::LinkerChange => "linker_changed",
@@ -28,7 +28,7 @@ impl Hook {
         }
     }
 
-    /// Whether it runs before or after the function.
+    /// Whether the program runs before or after the function.
     pub(crate) const fn side(self) -> Side {
         match self {
             Self::LinkerChange | Self::CodeObjectsEnd | Self::RuntimeEnd => Side::Entry,
@@ -37,10 +37,11 @@ impl Hook {
     }
 }
 
-/// Probes on the functions of one file. Dropping it removes them, which blocks until the kernel is done:
-/// twice 50 to 100 ms by `uprobe_multi`, as many for each link one after the other by perf events.
+/// Probes on the functions of one file.
 ///
-/// Entries go first, so that calls that began have time to end where that is still seen.
+/// Dropping it removes them, which blocks until the kernel is done: twice 50 to 100 ms with
+/// `uprobe_multi`; with perf events, as long for each link, one after the other. Entries are
+/// removed first, so that calls in progress can end while ends are still probed.
 #[derive(Debug)]
 pub struct Probes {
     // Fields are dropped in this order.
@@ -51,7 +52,8 @@ pub struct Probes {
 }
 
 impl Probes {
-    /// Probes at entries of functions, or where else anything is told of, and at the ends of the functions.
+    /// Combines the probes at entries of functions (or at other watched places) and those at the
+    /// functions' ends.
     pub(crate) fn new(entries: Vec<Link>, ends: Vec<Link>, failures: Vec<Failure>) -> Self {
         Self {
             entries: Links(entries),
@@ -60,27 +62,28 @@ impl Probes {
         }
     }
 
-    /// Removes the probes of several files in the time that those of one take, once their programs do nothing any more.
+    /// Removes the probes of several files in the time that one file takes. The programs must be
+    /// inactive.
     pub fn remove(many: impl IntoIterator<Item = Self>) {
         let (entries, ends) = split(many);
         close(entries.into_iter().chain(ends).collect());
     }
 
-    /// As [`Probes::remove`], while their programs are at work: entries first.
+    /// Like [`Probes::remove`], while the programs are active: removes entries first.
     pub fn withdraw(many: impl IntoIterator<Item = Self>) {
         let (entries, ends) = split(many);
         close(entries);
         close(ends);
     }
 
-    /// Number of kernel objects behind the probes: what detaching costs in the perf back-end.
+    /// Number of kernel links, which determines the time for detaching in the perf back-end.
     #[must_use]
     pub fn links(&self) -> usize {
         self.entries.0.len() + self.ends.0.len()
     }
 }
 
-/// The links of all, those at entries and the others.
+/// Splits probes into the links at entries and the others.
 fn split(many: impl IntoIterator<Item = Probes>) -> (Vec<Link>, Vec<Link>) {
     let (mut entries, mut ends) = (Vec::new(), Vec::new());
     for mut one in many {
@@ -90,7 +93,7 @@ fn split(many: impl IntoIterator<Item = Probes>) -> (Vec<Link>, Vec<Link>) {
     (entries, ends)
 }
 
-/// Links that go together.
+/// Links that are removed together.
 #[derive(Debug)]
 struct Links(Vec<Link>);
 
@@ -100,16 +103,17 @@ impl Drop for Links {
     }
 }
 
-/// Closes links side by side: the kernel ends the closing of each by waiting for a grace period, and those
-/// who wait at the same time wait for the same one. (Perf events are removed one by one whatever one does.)
+/// Closes links in parallel: closing each one waits for a grace period in the kernel, and threads
+/// that wait at the same time share it. (The kernel removes perf events one by one nevertheless.)
 fn close(mut links: Vec<Link>) {
-    /// As many wait at the same time; a recording has a few links, and two for each function whose calls are limited.
+    /// Number of links that are closed in parallel. A recording has a few links, and two for each
+    /// function whose calls are limited.
     const SIDE_BY_SIDE: usize = 256;
     std::thread::scope(|scope| {
         let each = links.len().div_ceil(SIDE_BY_SIDE).max(1);
         while !links.is_empty() {
             let some = links.split_off(links.len().saturating_sub(each));
-            // A thread that cannot be started drops what it was given, here.
+            // If the thread cannot be started, its links are dropped here.
             let _ = std::thread::Builder::new().spawn_scoped(scope, move || drop(some));
         }
     });

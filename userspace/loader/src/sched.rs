@@ -1,4 +1,5 @@
-//! User half of the programs that follow the scheduling of traced threads (`ebpf/probes`, module `sched`).
+//! User-space half of the programs that follow the scheduling of traced threads (`ebpf/probes`,
+//! module `sched`).
 
 use gputrace_abi::sched::OffCpu;
 use libbpf_rs::{Link, MapCore as _, MapFlags, Object};
@@ -6,19 +7,20 @@ use zerocopy::FromBytes as _;
 
 use crate::{ProbeError, calls::Calls, extra, libbpf::refused};
 
-/// Its maps, which the call programs are loaded without.
+/// Maps of these programs, which are not created for the call-tracing programs.
 pub(crate) const MAPS: [&str; 1] = ["OFF_CPU"];
 
-/// Attached programs. Dropping it removes them.
+/// The attached programs. Dropping it removes them.
 #[derive(Debug)]
 pub struct Sched {
-    // Before the object, so that nothing runs any more when its maps go.
+    // Dropped before the object, so that no program runs when its maps are freed.
     _links: Vec<Link>,
     object: Object,
 }
 
 impl Sched {
-    /// Attaches the programs. `threads` is how many traced threads can be without a processor at once.
+    /// Attaches the programs. `threads` is the maximum number of traced threads without a processor
+    /// at the same time.
     ///
     /// # Errors
     ///
@@ -33,7 +35,7 @@ impl Sched {
             },
         )?;
         let links = vec![
-            // The other way round, a thread could be woken before it is known to sleep.
+            // In the opposite order, a thread could be woken before it is known to sleep.
             extra::raw_tracepoint(&object, "sched_woken", "sched_wakeup")?,
             extra::raw_tracepoint(&object, "sched_switched", "sched_switch")?,
         ];
@@ -43,7 +45,8 @@ impl Sched {
         })
     }
 
-    /// The traced threads that have no processor: their records, without an end. Exact after [`Calls::stop`].
+    /// Records of the traced threads without a processor, without an end. Exact after
+    /// [`Calls::stop`].
     ///
     /// # Errors
     ///

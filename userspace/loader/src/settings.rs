@@ -1,4 +1,4 @@
-//! What the call-tracing programs are loaded with.
+//! Settings with which the call-tracing programs are loaded.
 
 use std::path::Path;
 
@@ -28,37 +28,37 @@ pub enum BackendChoice {
     Perf,
 }
 
-/// How to load the programs.
+/// Settings for loading the programs.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
     /// Back-end.
     pub backend: BackendChoice,
-    /// Bytes of the ring of each CPU; rounded up to a power of two of at least one page.
+    /// Size of each CPU's ring in bytes, rounded up to a power of two of at least one page.
     pub ring_bytes: u32,
-    /// Threads that can have open calls at once, at least.
+    /// Minimum capacity for threads with open calls at the same time.
     pub max_threads: u32,
-    /// Processes that can be traced at once.
+    /// Maximum number of processes that are traced at the same time.
     pub max_processes: u32,
-    /// Whether children of traced processes become traced.
+    /// Whether children of traced processes are traced.
     pub follow_forks: bool,
-    /// Limit for functions whose cookies say so.
+    /// Limit for functions whose cookies request it.
     pub limit: Option<CallLimit>,
     /// Whether every library that a process maps is reported, whatever its name: see
     /// [`crate::calls::Calls::add_interest`].
     pub every_library: bool,
 }
 
-/// How often a function may be called; what is more is counted as lost.
+/// Limit on how often a function may be called; further calls are counted as lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallLimit {
-    /// Calls per second of one function; `None`: they are only counted.
+    /// Maximum number of calls per second of one function; `None`: calls are only counted.
     pub calls_per_second: Option<u64>,
     /// Only functions with lower ids are limited.
     pub functions: u32,
 }
 
 impl CallLimit {
-    /// Calls in a window of the programs, at least 1.
+    /// Maximum number of calls in one of the programs' windows, at least 1.
     fn per_window(self) -> u64 {
         let Some(rate) = self.calls_per_second else {
             return u64::MAX;
@@ -69,12 +69,13 @@ impl CallLimit {
 }
 
 impl Options {
-    /// Processes that can be traced at once unless somebody wants another number: as many as a system usually has at
-    /// most. Each takes 64 bytes of the kernel's when it is there, and 16 when it is not.
+    /// Default maximum number of processes traced at the same time: as many as a system usually
+    /// allows. Each entry takes 64 bytes of kernel memory when it is used, and 16 when it is not.
     pub const MAX_PROCESSES: u32 = 1 << 17;
 
-    /// Threads that may stay in the map without an open call. The others leave it when their outermost call returns, and
-    /// enter it at the next, which costs each such call about 0.3 us.
+    /// Maximum number of threads that stay in the map without an open call. Other threads leave it
+    /// when their outermost call returns and enter it at the next call, which costs each such call
+    /// about 0.3 us.
     fn idle_threads(&self) -> u32 {
         (self.max_threads / 4).max(1)
     }
@@ -83,14 +84,15 @@ impl Options {
 /// `BPF_F_NO_PREALLOC` of `linux/bpf.h`: elements are allocated when they are needed.
 const BPF_F_NO_PREALLOC: u32 = 1;
 
-/// Room for objects of the GPU's runtimes in the programs' maps, all processes together. These forget what was not used for
-/// long, but a processor that finds no room forgets what another one needs, so it grows with their number.
+/// Room in the programs' maps for objects of the GPU's runtimes, for all processes together. These
+/// maps evict entries that were not used for long. But a processor that finds no room evicts
+/// entries that another one needs, so the room grows with the number of processors.
 const fn objects(cpus: u32, each: u32, least: u32) -> u32 {
     let wanted = cpus.saturating_mul(each);
     if wanted > least { wanted } else { least }
 }
 
-/// Sets map sizes and the programs' settings.
+/// Sets the sizes of maps and the programs' settings.
 pub(crate) fn configure(
     open: &mut OpenObject,
     options: &Options,
@@ -109,7 +111,7 @@ pub(crate) fn configure(
         wakeup_mask: wakeup_mask(ring_bytes),
         calls_per_window: options.limit.map_or(u64::MAX, CallLimit::per_window),
         every_library: u32::from(options.every_library),
-        // A program that holds a thread keeps its CPU busy, so gputrace must have another.
+        // A program that holds a thread keeps its CPU busy, so gputrace needs another one.
         busy_cpus: present_cpus().len().saturating_sub(1) as u32,
         idle_threads: u64::from(options.idle_threads()),
         task_signal,
@@ -123,14 +125,14 @@ pub(crate) fn configure(
             "CALL_RATES" => {
                 map.set_max_entries(options.limit.map_or(1, |limit| limit.functions.max(1)))
             }
-            // Threads without calls must not take the place of those with some.
+            // Threads without open calls must not displace threads with open calls.
             "THREADS" => map.set_max_entries(
                 options
                     .max_threads
                     .max(1)
                     .saturating_add(options.idle_threads()),
             ),
-            // Not in advance: it is far larger than what most recordings need.
+            // Not preallocated: the map is far larger than most recordings need.
             "TARGETS" => map
                 .set_max_entries(options.max_processes.max(1))
                 .and_then(|()| map.set_map_flags(BPF_F_NO_PREALLOC)),
@@ -159,16 +161,17 @@ pub(crate) fn configure(
     }
 }
 
-/// Of how many calls one looks whether to wake the collector, minus 1: few enough that a quarter of a
-/// ring is noticed with some records to spare, and not more than 64.
+/// Mask that selects the calls at which a program checks whether to wake the collector: a power of
+/// two minus 1. Checks are frequent enough to notice a quarter-full ring with some records to
+/// spare, and at most 64 calls apart.
 fn wakeup_mask(ring_bytes: u32) -> u32 {
     let quarter = ring_bytes / 4 / LONG_SPAN_SIZE as u32;
-    // Room for eight looks in a quarter. A power of two that is not above that.
+    // A quarter of the ring allows eight checks. Rounded down to a power of two.
     (1 << (quarter / 8).clamp(1, 64).ilog2()) - 1
 }
 
-/// File offset of an ELF file's entry point, for a trial of back-ends: that of the first executable segment
-/// will do, since it is only attached to, never run.
+/// File offset of an ELF file's first executable segment. It serves for a trial of back-ends: a
+/// probe is attached there, but never hit.
 pub(crate) fn entry_offset(path: &Path) -> Option<u64> {
     use std::os::unix::fs::FileExt as _;
     let file = own::open(path).ok()?;

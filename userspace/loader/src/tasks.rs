@@ -1,4 +1,4 @@
-//! User half of `ebpf/kernel`: names and lifetimes of processes and threads, through aya.
+//! User-space half of `ebpf/kernel`: names and lifetimes of processes and threads, loaded with aya.
 
 use aya::{
     Ebpf, EbpfLoader, Pod,
@@ -12,7 +12,7 @@ use crate::{ProbeError, Ring, layout::task_pid};
 /// The compiled programs.
 static OBJECT: &[u8] = aya::include_bytes_aligned!(env!("GPUTRACE_KERNEL_OBJECT"));
 
-/// Programs on raw tracepoints, which they are named like.
+/// Programs on raw tracepoints; program and tracepoint have the same name.
 const PROGRAMS: [&str; 4] = [
     "task_newtask",
     "task_rename",
@@ -20,7 +20,7 @@ const PROGRAMS: [&str; 4] = [
     "sched_process_exit",
 ];
 
-/// Bytes of the ring: about 20,000 events between two drains.
+/// Size of the ring in bytes: room for about 20,000 events between two drains.
 const RING_BYTES: u32 = 1 << 20;
 
 #[derive(Clone, Copy)]
@@ -37,14 +37,14 @@ struct Counters(TaskCounters);
 // SAFETY: two u64, no padding, every bit pattern valid.
 unsafe impl Pod for Counters {}
 
-/// Loaded kernel-side programs. Dropping it removes them.
+/// The loaded programs of `ebpf/kernel`. Dropping it removes them.
 #[derive(Debug)]
 pub struct Tasks {
     ebpf: Ebpf,
     follow_forks: u32,
 }
 
-/// The processes whose events are told of, and, if children are followed, their children.
+/// The processes whose events are reported and, if children are followed, those of their children.
 #[derive(Debug)]
 pub struct Known {
     map: HashMap<MapData, u32, u32>,
@@ -52,17 +52,17 @@ pub struct Known {
 }
 
 impl Known {
-    /// Has the events of a process told of, from now on and until it ends. False if there are
-    /// [`KNOWN_PROCESSES`](gputrace_abi::config::KNOWN_PROCESSES) already.
+    /// Makes the programs report the events of a process, from now on until it ends. Returns false
+    /// if there are [`KNOWN_PROCESSES`](gputrace_abi::config::KNOWN_PROCESSES) already.
     pub fn add(&mut self, pid: u32) -> bool {
         self.map.insert(pid, self.follow_forks, 0).is_ok()
     }
 }
 
 impl Tasks {
-    /// Loads the programs and attaches them. They tell of this process and the processes that it creates, and of those
-    /// that are made known later ([`Self::take_known`]); with `follow_forks` of all their descendants, too. With `debug`
-    /// they log through aya-log (see [`Self::logger`]).
+    /// Loads the programs and attaches them. They report this process, the processes that it
+    /// creates, and those added later ([`Self::take_known`]); with `follow_forks` also all of their
+    /// descendants. With `debug` they log through aya-log (see [`Self::logger`]).
     ///
     /// # Errors
     ///
@@ -86,7 +86,7 @@ impl Tasks {
             .ok_or_else(|| ProbeError::BrokenObject {
                 part: "map KNOWN".to_owned(),
             })?;
-        // A program that this process starts is then known before its first instruction.
+        // This process is known, so a program that it starts is known before its first instruction.
         HashMap::<_, u32, u32>::try_from(map)
             .and_then(|mut known| known.insert(std::process::id(), 1, 0))
             .map_err(|error| refused("make a process known", &error))?;
@@ -108,11 +108,11 @@ impl Tasks {
         Ok(Self { ebpf, follow_forks })
     }
 
-    /// The set of processes whose events are told of; only the first call gets it.
+    /// The set of processes whose events are reported; only the first call gets it.
     ///
     /// # Errors
     ///
-    /// [`ProbeError::BrokenObject`] if it is not there (any more).
+    /// [`ProbeError::BrokenObject`] if it does not exist or was taken.
     pub fn take_known(&mut self) -> Result<Known, ProbeError> {
         let follow_forks = self.follow_forks;
         let map = self
@@ -130,7 +130,7 @@ impl Tasks {
     ///
     /// # Errors
     ///
-    /// [`ProbeError::BrokenObject`] if it is not there (any more).
+    /// [`ProbeError::BrokenObject`] if it does not exist or was taken.
     pub fn take_ring(&mut self) -> Result<Ring, ProbeError> {
         self.ebpf
             .take_map("TASK_RING")
@@ -142,7 +142,7 @@ impl Tasks {
             })
     }
 
-    /// Events seen and lost so far, over all CPUs.
+    /// Numbers of events seen and lost so far, over all CPUs.
     ///
     /// # Errors
     ///
@@ -165,8 +165,8 @@ impl Tasks {
             }))
     }
 
-    /// A reader of the programs' own log, for `debug`: call its `flush` now and then; lines go to the
-    /// `log` crate.
+    /// A reader of the programs' own log, for `debug`. Call its `flush` periodically; lines go to
+    /// the `log` crate.
     ///
     /// # Errors
     ///
@@ -177,7 +177,7 @@ impl Tasks {
     }
 }
 
-/// Turns one of aya's errors into ours.
+/// Converts an error of aya.
 fn refused(action: &str, error: &(dyn std::error::Error + 'static)) -> ProbeError {
     let mut causes = vec![error.to_string()];
     let mut next = error.source();

@@ -1,7 +1,7 @@
-//! The tracing file system: where it is, and the layout of the running kernel's tracepoints.
+//! The tracing file system: its location, and the layout of the running kernel's tracepoints.
 //!
-//! Field offsets differ between kernels, so they are always read, never assumed. The format of the
-//! `format` files is that of the kernel's `Documentation/trace/events.rst`.
+//! Field offsets differ between kernels, so they are always read, never assumed. The kernel's
+//! `Documentation/trace/events.rst` describes the `format` files.
 
 use std::{
     io,
@@ -12,18 +12,18 @@ use gputrace_files::kernel;
 
 use crate::ProbeError;
 
-/// Where the tracing file system is mounted.
+/// Directory where the tracing file system is mounted.
 ///
 /// # Errors
 ///
-/// [`ProbeError::NoTracefs`] if it is in neither usual place, [`ProbeError::PermissionDenied`] if it may not be
-/// looked into.
+/// [`ProbeError::NoTracefs`] if it is in neither usual place, [`ProbeError::PermissionDenied`] if
+/// it may not be read.
 pub fn tracefs() -> Result<PathBuf, ProbeError> {
     let mut cause = io::Error::from(io::ErrorKind::NotFound);
     for place in ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"] {
         match kernel::list(Path::new(place).join("events")) {
             Ok(_) => return Ok(PathBuf::from(place)),
-            // Only root may look into it, so this says nothing about whether it is mounted.
+            // Only root may read it, so this does not say whether it is mounted.
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
                 return Err(ProbeError::PermissionDenied {
                     action: format!("read {place}"),
@@ -35,14 +35,14 @@ pub fn tracefs() -> Result<PathBuf, ProbeError> {
     Err(ProbeError::NoTracefs { cause })
 }
 
-/// The kernel's tracepoints that `category:name` stands for, where the name may be `*`; none if it has no such. In order of
-/// name.
+/// The kernel's tracepoints that match `category:name`, where the name may be `*`, sorted by name;
+/// empty if there are none.
 #[must_use]
 pub fn matching(pattern: &str) -> Vec<String> {
     let (Ok(root), Some((category, name))) = (tracefs(), pattern.split_once(':')) else {
         return Vec::new();
     };
-    // It becomes part of a path.
+    // Both parts become components of a path.
     if category.is_empty()
         || [category, name]
             .iter()
@@ -82,15 +82,15 @@ pub struct Tracepoint {
 pub struct Field {
     /// Name, without type and array bounds.
     pub name: String,
-    /// Bytes from the start of the record.
+    /// Offset from the start of the record, bytes.
     pub offset: u32,
-    /// Bytes.
+    /// Size, bytes.
     pub size: u32,
-    /// C type, without array bounds unless they are part of a dynamic array's.
+    /// C type. Array bounds are left out, except those of a dynamic array's type.
     pub c_type: String,
-    /// Whether it is a signed number.
+    /// Whether it is a signed integer.
     pub signed: bool,
-    /// Elements, if it is an array; 1 otherwise.
+    /// Number of elements of an array; 1 for other fields.
     pub count: u32,
 }
 
@@ -99,7 +99,8 @@ impl Tracepoint {
     ///
     /// # Errors
     ///
-    /// [`ProbeError::NoTracefs`], or [`ProbeError::Tracepoint`] if the kernel has no such tracepoint.
+    /// [`ProbeError::NoTracefs`], or [`ProbeError::Tracepoint`] if the kernel has no such
+    /// tracepoint.
     pub fn read(category: &str, name: &str) -> Result<Self, ProbeError> {
         let path = tracefs()?
             .join("events")
@@ -127,7 +128,7 @@ impl Tracepoint {
         &self.name
     }
 
-    /// The system that has it.
+    /// The category.
     #[must_use]
     pub fn category(&self) -> &str {
         self.name
@@ -135,20 +136,20 @@ impl Tracepoint {
             .map_or("", |(category, _)| category)
     }
 
-    /// Its name within that.
+    /// The name within the category.
     #[must_use]
     pub fn event(&self) -> &str {
         self.name.split_once(':').map_or("", |(_, event)| event)
     }
 
-    /// Its fields, without those that every tracepoint has.
+    /// The fields, without those that every tracepoint has.
     pub fn fields(&self) -> impl Iterator<Item = &Field> {
         self.fields
             .iter()
             .filter(|field| !field.name.starts_with("common_"))
     }
 
-    /// Bytes of its record, without what fields of changing length add.
+    /// Size of the record in bytes, without the contents of dynamic fields.
     #[must_use]
     pub fn size(&self) -> u32 {
         let ends = self
@@ -158,7 +159,7 @@ impl Tracepoint {
         ends.max().unwrap_or(0)
     }
 
-    /// Whether it has fields of changing length.
+    /// Whether the record has dynamic fields, whose length varies.
     #[must_use]
     pub fn is_dynamic(&self) -> bool {
         let is_dynamic = |field: &Field| {
@@ -171,7 +172,7 @@ impl Tracepoint {
     ///
     /// # Errors
     ///
-    /// [`ProbeError::Tracepoint`] if there is no such field or it has another size.
+    /// [`ProbeError::Tracepoint`] if there is no such field, or it has another size.
     pub fn offset(&self, name: &str, size: u32) -> Result<u32, ProbeError> {
         let cause = match self.fields.iter().find(|field| field.name == name) {
             Some(field) if field.size == size => return Ok(field.offset),
@@ -189,7 +190,7 @@ impl Tracepoint {
     }
 }
 
-/// Parses the `field:` lines of a `format` file; others are skipped.
+/// Parses the `field:` lines of a `format` file; other lines are skipped.
 fn parse(text: &str) -> Vec<Field> {
     text.lines()
         .filter_map(|line| {
@@ -217,8 +218,8 @@ fn parse(text: &str) -> Vec<Field> {
         .collect()
 }
 
-/// Takes a declaration apart: type, name, number of elements. Dynamic arrays have their brackets in the type:
-/// `__data_loc char[] ring`; others behind the name: `char comm[16]`.
+/// Splits a declaration into type, name and number of elements. Dynamic arrays have their brackets
+/// in the type (`__data_loc char[] ring`), other arrays after the name (`char comm[16]`).
 fn declared(declaration: &str) -> Option<(String, &str, u32)> {
     let (plain, bounds) = match declaration
         .strip_suffix(']')
@@ -232,7 +233,7 @@ fn declared(declaration: &str) -> Option<(String, &str, u32)> {
     if name.is_empty() {
         return None;
     }
-    // A bound may be an expression, of which only the size of the whole tells.
+    // A bound may be an expression; then only the size of the whole array is known.
     let count = bounds.map_or(1, |bounds| bounds.trim().parse().unwrap_or(0));
     let c_type = match bounds {
         Some(bounds) => format!("{c_type}[{bounds}]"),

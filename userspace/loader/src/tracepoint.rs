@@ -1,4 +1,5 @@
-//! User half of the program that copies records of tracepoints (`ebpf/probes`, module `tracepoint`).
+//! User-space half of the program that copies records of tracepoints (`ebpf/probes`, module
+//! `tracepoint`).
 
 use gputrace_abi::tracepoint::{
     FUNCTIONS_FROM, LONG_TRACE, TRACEPOINTS, TraceConfig, trace_cookie,
@@ -8,13 +9,13 @@ use zerocopy::IntoBytes as _;
 
 use crate::{ProbeError, calls::Calls, extra, libbpf::refused, tracefs::Tracepoint};
 
-/// Its maps, which the call programs are loaded without.
+/// Maps of this program, which are not created for the call-tracing programs.
 pub(crate) const MAPS: [&str; 1] = ["TRACE_RATES"];
 
-/// Bytes that are copied for fields of changing length, which lie behind the others.
+/// Number of bytes copied for the contents of dynamic fields, which follow the other fields.
 const DYNAMIC_BYTES: u32 = 192;
 
-/// Loads one of the programs, with its guard.
+/// Loads one of the programs, with its rate limit.
 fn load(calls: &Calls, program: &str, per_second: u64) -> Result<Object, ProbeError> {
     let config = TraceConfig { per_second };
     extra::load(calls, &[program], |name, map| match name {
@@ -24,20 +25,20 @@ fn load(calls: &Calls, program: &str, per_second: u64) -> Result<Object, ProbeEr
     })
 }
 
-/// The loaded program. Dropping it removes it from all tracepoints.
+/// The loaded program for tracepoints. Dropping it removes it from all tracepoints.
 #[derive(Debug)]
 pub struct Tracing {
-    // Before the object, so that nothing runs any more when its maps go.
+    // Dropped before the object, so that no program runs when its maps are freed.
     links: Vec<Link>,
     object: Object,
 }
 
 impl Tracing {
-    /// Tracepoints that one recording can have.
+    /// Maximum number of tracepoints per recording.
     pub const MOST: usize = TRACEPOINTS;
 
-    /// Loads the program. Of each tracepoint, what comes after the first `per_second` records of a second is counted
-    /// and left out; 0 is no limit.
+    /// Loads the program. For each tracepoint, records beyond the first `per_second` of a second
+    /// are counted and left out; 0 means no limit.
     ///
     /// # Errors
     ///
@@ -49,13 +50,14 @@ impl Tracing {
         })
     }
 
-    /// How often the kernel left the program out, because another operation of BPF was under way on the processor.
+    /// How often the kernel skipped the program, because another BPF operation was running on the
+    /// same processor.
     #[must_use]
     pub fn missed(&self) -> u64 {
         extra::missed(&self.object)
     }
 
-    /// Attaches it to `tracepoint`, whose records will have this number.
+    /// Attaches the program to `tracepoint`, whose records get this number.
     ///
     /// # Errors
     ///
@@ -83,10 +85,11 @@ impl Tracing {
     }
 }
 
-/// Functions of the kernel whose registers are recorded when they are called. Dropping it removes the program.
+/// The loaded program for kernel functions, which records their registers when they are called.
+/// Dropping it removes it from all functions.
 #[derive(Debug)]
 pub struct Functions {
-    // Before the object, so that nothing runs any more when its maps go.
+    // Dropped before the object, so that no program runs when its maps are freed.
     links: Vec<Link>,
     object: Object,
 }
@@ -104,7 +107,7 @@ impl Functions {
         })
     }
 
-    /// Attaches it to the function `symbol`; returns the number that its records have.
+    /// Attaches the program to the function `symbol`, and returns the number of its records.
     ///
     /// # Errors
     ///
@@ -124,16 +127,19 @@ impl Functions {
         Ok(number)
     }
 
-    /// How often the kernel left the program out, because another operation of BPF was under way on the processor.
+    /// How often the kernel skipped the program, because another BPF operation was running on the
+    /// same processor.
     #[must_use]
     pub fn missed(&self) -> u64 {
         extra::missed(&self.object)
     }
 }
 
-/// Bytes of `struct pt_regs` (`asm/ptrace.h` of x86-64) from its beginning up to the first argument.
+/// Size, in bytes, of the beginning of `struct pt_regs` (`asm/ptrace.h` of x86-64) up to and
+/// including the first argument.
 const REGISTERS: u32 = 120;
 
-/// Where the registers of a function's first six integer arguments are in a record, bytes from its beginning: `rdi`, `rsi`,
-/// `rdx`, `rcx`, `r8`, `r9`. Of an argument of less than eight bytes the rest is not defined.
+/// Offsets, in bytes, of the registers with a function's first six integer arguments in a record:
+/// `rdi`, `rsi`, `rdx`, `rcx`, `r8`, `r9`. If an argument has less than eight bytes, the remaining
+/// bytes are undefined.
 pub const ARGUMENTS: [u32; 6] = [112, 104, 96, 88, 72, 64];

@@ -1,5 +1,5 @@
-//! The call programs on functions of this very test program: what the rings hold is compared with what
-//! the functions were called with.
+//! The call-tracing programs on functions of this test program: the contents of the rings are
+//! compared with the arguments of the calls.
 
 #![allow(
     clippy::disallowed_methods,
@@ -36,7 +36,7 @@ use gputrace_loader::{
 };
 use zerocopy::FromBytes as _;
 
-/// Programs count calls of the whole process, so tests take turns.
+/// The eBPF programs count calls of the whole process, so tests take turns.
 static TURN: Mutex<()> = Mutex::new(());
 
 #[inline(never)]
@@ -78,13 +78,13 @@ fn options(backend: BackendChoice) -> Options {
     support::options(backend, 1 << 20)
 }
 
-/// The test's turn, and the programs; `None` where they cannot be had.
+/// Takes the test's turn and loads the programs; `None` where BPF is not available.
 fn load(options: &Options) -> Option<(MutexGuard<'static, ()>, Calls)> {
     let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     Some((turn, support::load(options)?))
 }
 
-/// Everything in the rings, in the order in which the calls began.
+/// All records in the rings, in the order in which the calls began.
 fn records(calls: &Calls) -> Vec<LongSpan> {
     let mut spans = Vec::new();
     for (_, mut ring) in calls.rings().unwrap() {
@@ -205,7 +205,7 @@ fn recursion_has_parents_up_to_the_limit() {
     drop(probes);
 }
 
-/// Counters of every CPU, added up.
+/// The sum of a counter over all CPUs.
 fn counted(calls: &Calls, of: impl Fn(&CpuCounters) -> u64) -> u64 {
     calls.counters().unwrap().iter().map(of).sum()
 }
@@ -233,16 +233,16 @@ fn a_full_ring_is_counted() {
     drop(probes);
 }
 
-/// Waits for the other threads inside a probed function: `nested` calls `six` in it.
+/// Waits for the other threads inside a probed function; makes a nested call of `six`.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn waits(barrier: *const Barrier) -> u64 {
-    // SAFETY: the tests hand over a barrier that outlives the call.
+    // SAFETY: the tests pass a barrier that outlives the call.
     unsafe { &*barrier }.wait();
     1
 }
 
-/// Calls `waits` in as many threads at the same time, each of which has called it before.
+/// Calls `waits` in `count` threads at the same time; each of them has called it before.
 fn wait_in_threads(count: usize) {
     let alone = Barrier::new(1);
     let barrier = Barrier::new(count);
@@ -266,7 +266,8 @@ fn more_threads_inside_calls_than_there_is_room_for_are_counted() {
         return;
     };
     let probes = attach(&calls, &[(waits as *const (), Cookie::new(1, 0, 0))]);
-    // One call of each thread alone, and one of all at the same time; besides four there is room for one.
+    // Each thread makes one call alone, and one together with all others. There is room for four
+    // open calls and one idle thread.
     wait_in_threads(4);
     assert_eq!(counted(&calls, |cpu| cpu.seen[0]), 8);
     let lost = |calls: &Calls| {
@@ -302,10 +303,10 @@ fn threads_that_have_returned_leave_room_for_others() {
             scope.spawn(move || {
                 six(n, 0, 0, 0, 0, 0);
                 called.send(()).unwrap();
-                // Not before all have called: a thread that ends leaves anyway.
+                // Not before all have called: a thread that ends is removed anyway.
                 over.wait();
             });
-            // One after the other: no two are inside the function at one time.
+            // One after the other: no two are inside the function at the same time.
             calls_made.recv().unwrap();
         }
         assert_eq!(
@@ -317,7 +318,7 @@ fn threads_that_have_returned_leave_room_for_others() {
         assert!(calls.threads().unwrap().len() <= 2, "those that may stay");
         over.wait();
     });
-    // A thread is joined a moment before the kernel has ended it.
+    // A thread can be joined a moment before the kernel has ended it.
     let deadline = Instant::now() + Duration::from_secs(20);
     while !calls.threads().unwrap().is_empty() {
         assert!(Instant::now() < deadline, "all have ended");
@@ -328,7 +329,7 @@ fn threads_that_have_returned_leave_room_for_others() {
     drop(probes);
 }
 
-/// A child that lives until its input is closed.
+/// A child process that lives until its input is closed.
 fn child() -> Child {
     Command::new("cat").stdin(Stdio::piped()).spawn().unwrap()
 }
@@ -349,7 +350,7 @@ fn processes_for_which_there_is_no_room_are_counted() {
         return;
     };
     calls.add_target(std::process::id(), 0).unwrap();
-    // Each leaves its place when it ends, and the next one gets it.
+    // Each child's entry is removed when it ends, and the next one gets its place.
     for _ in 0..10 {
         end(child());
     }
@@ -391,7 +392,7 @@ fn processes_that_are_no_targets_are_not_seen() {
     let probes = attach(&calls, &[(six as *const (), Cookie::new(1, 0, 0))]);
     calls.remove_target(std::process::id()).unwrap();
     calls.remove_target(std::process::id()).unwrap();
-    // This thread may be known from before; a new one is not.
+    // This thread may have an entry already; a new thread has none.
     std::thread::spawn(|| six(0, 0, 0, 0, 0, 0)).join().unwrap();
     calls.stop().unwrap();
     assert!(records(&calls).is_empty());

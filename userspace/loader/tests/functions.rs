@@ -1,4 +1,4 @@
-//! The program on functions of the kernel: the registers that it records are the arguments of the calls.
+//! The program on kernel functions: the registers that it records are the arguments of the calls.
 
 #![allow(
     clippy::disallowed_methods,
@@ -46,7 +46,7 @@ fn registers_are_the_arguments() {
     };
     let mut functions = Functions::load(&calls, 0).unwrap();
     assert!(functions.attach("no_kernel_has_such_a_function").is_err());
-    // `vfs_read(file, buf, count, pos)` of the kernel's fs.h: what a read(2) of a device ends in.
+    // `vfs_read(file, buf, count, pos)` of the kernel's fs.h, which read(2) on a device calls.
     let number = match functions.attach("vfs_read") {
         Ok(number) => number,
         Err(error) => {

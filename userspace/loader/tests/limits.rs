@@ -1,4 +1,5 @@
-//! The maps of the call programs are those of docs/limits.md, and what is full does as it says there.
+//! The maps of the call-tracing programs are those listed in docs/limits.md, and behave as
+//! described there when they are full.
 
 #![allow(clippy::disallowed_methods, reason = "tests read files of their own")]
 #![allow(
@@ -15,7 +16,7 @@ use std::{collections::BTreeMap, fs};
 use gputrace_loader::calls::{BackendChoice, Calls};
 use libbpf_rs::{MapCore as _, MapFlags, MapHandle, MapType};
 
-/// Maps whose entries are made by gputrace and not by targets, or that hold nothing.
+/// Maps whose entries are created by gputrace instead of targets, or that have no contents.
 const FIXED: [&str; 8] = [
     "BUSY",
     "CALLS_FOR_HOLD",
@@ -27,12 +28,12 @@ const FIXED: [&str; 8] = [
     "THREADS_HELD",
 ];
 
-/// The programs, and their maps by name; `None` where BPF is not to be had and CI has not promised it.
+/// The programs, and their maps by name; `None` where BPF is not available and not required.
 fn load() -> Option<(Calls, BTreeMap<String, MapHandle>)> {
     let calls = support::load(&support::options(BackendChoice::Auto, 1 << 16))?;
     let mut maps = BTreeMap::new();
     for descriptor in fs::read_dir("/proc/self/fdinfo").unwrap() {
-        // The directory's own descriptor is gone by now.
+        // The descriptor of the directory itself is closed by now.
         let text = fs::read_to_string(descriptor.unwrap().path()).unwrap_or_default();
         let id = text.lines().find_map(|line| line.strip_prefix("map_id:"));
         if let Some(id) = id {
@@ -69,7 +70,8 @@ fn each_map_has_its_row() {
     }
 }
 
-/// What a target can fill without an end forgets what was not used for long, and takes what is new.
+/// Maps that targets can fill without end evict the least recently used entries, and accept new
+/// ones.
 #[test]
 fn full_maps_forget_and_take_what_is_new() {
     let Some((_calls, maps)) = load() else { return };

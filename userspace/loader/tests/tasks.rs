@@ -1,4 +1,4 @@
-//! The task programs, on processes and threads that this test creates.
+//! The task programs, with processes and threads that this test creates.
 
 #![allow(
     clippy::disallowed_methods,
@@ -66,7 +66,7 @@ fn a_process_and_a_thread_from_birth_to_end() {
         .unwrap();
     let tid = u32::try_from(tid).unwrap();
 
-    // The exit of a joined thread may be a moment later than the join.
+    // The exit of a joined thread may be reported a moment after the join.
     let deadline = Instant::now() + Duration::from_secs(10);
     let mut events = Vec::new();
     let exited = |events: &[Task]| {
@@ -105,8 +105,8 @@ fn a_process_and_a_thread_from_birth_to_end() {
     assert!(counters.seen >= events.len() as u64);
 }
 
-/// Waits until a process, which is not this one's child's child by then, has told that it runs, and lets it create `count`
-/// children.
+/// Starts a shell that waits for the end of its input. The returned function ends the input, on
+/// which the shell creates `count` children, and waits for the shell.
 fn family(count: u32) -> (std::process::Child, impl FnOnce(&mut std::process::Child)) {
     let script = format!("read go; i=0; while [ $i -lt {count} ]; do /bin/true; i=$((i+1)); done");
     let child = Command::new("/bin/sh")
@@ -123,7 +123,7 @@ fn family(count: u32) -> (std::process::Child, impl FnOnce(&mut std::process::Ch
 
 #[test]
 fn processes_of_no_interest_cost_nothing_but_the_look() {
-    // They are there before the programs, so nobody knows them as children of this process.
+    // They exist before the programs, so they are not known as children of this process.
     let (mut stranger, let_stranger) = family(50);
     let (mut known, let_known) = family(3);
     let Some(mut tasks) = load(false) else { return };
@@ -158,7 +158,7 @@ fn processes_of_no_interest_cost_nothing_but_the_look() {
             "{ops:?}"
         );
     }
-    // Tests beside this one may have had threads and children meanwhile.
+    // Tests running in parallel may have created threads and children meanwhile.
     let seen = tasks.counters().unwrap().seen - before.seen;
     assert!(seen < 100, "{seen} events seen");
 }

@@ -1,8 +1,8 @@
-//! The part of OTF2's C library that is used, found when it is needed.
+//! The part of OTF2's C library that gputrace uses, loaded on demand.
 //!
-//! Signatures and numbers are those of OTF2 3.0's headers (`otf2/OTF2_Archive.h`, `OTF2_EvtWriter.h`,
-//! `OTF2_GlobalDefWriter.h`, `OTF2_AttributeList.h`, `OTF2_Definitions.h`, `OTF2_GeneralDefinitions.h`),
-//! whose library has version 10.
+//! Signatures and numbers are those of OTF2 3.0's headers (`otf2/OTF2_Archive.h`,
+//! `OTF2_EvtWriter.h`, `OTF2_GlobalDefWriter.h`, `OTF2_AttributeList.h`, `OTF2_Definitions.h`,
+//! `OTF2_GeneralDefinitions.h`), whose library has version 10.
 
 use std::{
     ffi::{CStr, c_char, c_int, c_void},
@@ -18,16 +18,17 @@ use libloading::Library;
 /// Names of the library: upstream's and Debian's.
 pub(crate) const NAMES: [&str; 2] = ["libotf2.so.10", "libopen-trace-format2.so.10"];
 
-/// The archive is not for several threads, and the library has global state.
+/// Held while an archive is written: archives are not thread-safe, and the library has global
+/// state.
 static IN_USE: Mutex<()> = Mutex::new(());
 
-/// The first error that the library reported since [`Api::exclusively`], and the system's at that moment; 0 is
-/// none. Some functions report an error and then say that they succeeded, e.g. closing a file that could
-/// not be written.
+/// The first error that the library reported since [`Api::exclusively`], and the system's error at
+/// that time; 0 is none. Some functions report an error and then return success, e.g. closing a
+/// file that could not be written.
 static REPORTED: AtomicI32 = AtomicI32::new(0);
 static REPORTED_SYSTEM: AtomicI32 = AtomicI32::new(0);
 
-/// An object of the library that only it looks into.
+/// An object whose content only the library knows.
 #[repr(C)]
 #[derive(Debug)]
 pub(crate) struct Opaque {
@@ -74,9 +75,9 @@ pub(crate) const LOCATION_ACCELERATOR_STREAM: u8 = 2;
 pub(crate) const LOCATION_METRIC: u8 = 3;
 /// `OTF2_METRIC_TYPE_OTHER`.
 pub(crate) const METRIC_OTHER: u8 = 0;
-/// `OTF2_METRIC_ACCUMULATED_POINT`: a sum, at the moment of the event.
+/// `OTF2_METRIC_ACCUMULATED_POINT`: a sum at the time of the event.
 pub(crate) const METRIC_SUM: u8 = 0x10;
-/// `OTF2_METRIC_ABSOLUTE_NEXT`: a value that holds until the next.
+/// `OTF2_METRIC_ABSOLUTE_NEXT`: a value that holds until the next one.
 pub(crate) const METRIC_VALUE: u8 = 0x31;
 /// `OTF2_BASE_DECIMAL`.
 pub(crate) const BASE_DECIMAL: u8 = 1;
@@ -102,7 +103,8 @@ macro_rules! api {
             fn from(library: Library) -> Result<Self, libloading::Error> {
                 Ok(Self {
                     $($field: {
-                        // SAFETY: the type is that of the function in the headers of this version of the library.
+                        // SAFETY: the type is that of the function in the headers of this version
+                        // of the library.
                         let symbol = unsafe { library.get::<unsafe extern "C" fn($($type),*) -> $result>($symbol) };
                         *symbol?
                     },)*
@@ -157,7 +159,7 @@ api! {
     error_callback = b"OTF2_Error_RegisterCallback\0": fn(Option<ErrorCallback>, *mut c_void) -> Option<ErrorCallback>;
 }
 
-/// `OTF2_ErrorCallback`; the last argument is a `va_list`, which is not looked at.
+/// `OTF2_ErrorCallback`; the last argument is a `va_list`, which is not used.
 type ErrorCallback = unsafe extern "C" fn(
     *mut c_void,
     *const c_char,
@@ -178,7 +180,7 @@ impl Api {
     /// Loads the library.
     ///
     /// # Errors
-    /// What the dynamic linker says of the last name tried.
+    /// The dynamic linker's error for the last name tried.
     pub(crate) fn load() -> Result<Self, libloading::Error> {
         Self::load_from(&NAMES)
     }
@@ -186,19 +188,21 @@ impl Api {
     pub(crate) fn load_from(names: &[&str]) -> Result<Self, libloading::Error> {
         let mut found = Err(libloading::Error::DlOpenUnknown);
         for name in names {
-            // SAFETY: OTF2's library does nothing when it is loaded. The name is searched where the system's libraries are.
+            // SAFETY: OTF2's library runs no code when it is loaded. The name is searched in the
+            // system's library directories.
             found = unsafe { Library::new(*name) };
             if found.is_ok() {
                 break;
             }
         }
         let api = Self::from(found?)?;
-        // SAFETY: the callback is a function for ever; without one the library prints its errors.
+        // SAFETY: the callback is a static function. Without a callback, the library prints its
+        // errors.
         unsafe { (api.error_callback)(Some(remember), std::ptr::null_mut()) };
         Ok(api)
     }
 
-    /// Waits until nobody else in this process writes an archive, and keeps others from it.
+    /// Waits until no other thread writes an archive, and keeps others from doing so.
     pub(crate) fn exclusively() -> MutexGuard<'static, ()> {
         let guard = IN_USE.lock().unwrap_or_else(PoisonError::into_inner);
         REPORTED.store(0, Ordering::Relaxed);
@@ -206,15 +210,16 @@ impl Api {
         guard
     }
 
-    /// The error that the library reported, even if no function returned it.
+    /// The first error that the library reported, even if no function returned it.
     pub(crate) fn reported() -> Code {
         REPORTED.load(Ordering::Relaxed)
     }
 
-    /// What the library calls an error, and the system's, if it says that there is no space.
+    /// The library's name and description of an error, and the system's error if there is no space
+    /// left.
     pub(crate) fn failure(&self, code: Code) -> (String, Option<io::Error>) {
         let system = io::Error::from_raw_os_error(REPORTED_SYSTEM.load(Ordering::Relaxed));
-        // SAFETY: the library knows a text for every number.
+        // SAFETY: the library has a text for every number.
         let name = unsafe { (self.error_name)(code) };
         // SAFETY: as above.
         let description = unsafe { (self.error_description)(code) };
@@ -227,7 +232,7 @@ impl Api {
     }
 }
 
-/// Texts of the library are constants.
+/// Converts a text of the library, which is a constant.
 fn text(pointer: *const c_char) -> String {
     if pointer.is_null() {
         return "unknown error".to_owned();
@@ -237,7 +242,7 @@ fn text(pointer: *const c_char) -> String {
     text.to_string_lossy().into_owned()
 }
 
-/// Remembers the error. Without a callback the library would print it.
+/// Stores the error. Without a callback, the library would print it.
 unsafe extern "C" fn remember(
     _data: *mut c_void,
     _file: *const c_char,
@@ -257,7 +262,7 @@ unsafe extern "C" fn remember(
     code
 }
 
-/// The library asks whether a full buffer may go to the file.
+/// Called by the library to ask whether a full buffer may be written to the file.
 pub(crate) unsafe extern "C" fn pre_flush(
     _data: *mut c_void,
     _kind: u8,
@@ -275,7 +280,7 @@ mod tests {
     #[test]
     fn a_missing_library_is_an_error() {
         assert!(Api::load_from(&["libotf2-that-is-not-there.so.10"]).is_err());
-        // It has none of the functions.
+        // This library has none of the functions.
         assert!(Api::load_from(&["libc.so.6"]).is_err());
     }
 }

@@ -1,4 +1,4 @@
-//! An archive in the making: the library's functions, made safe.
+//! Safe wrappers of the library's functions for writing an archive.
 
 use std::{
     ffi::CString,
@@ -13,28 +13,28 @@ use crate::api::{
     METRIC_OTHER, Opaque, RECORDER_UNKNOWN, SUBSTRATE_POSIX, TYPE_DOUBLE, pre_flush,
 };
 
-/// Bytes of a location's buffer, and of a buffer of definitions, as rocprofv3 has them.
+/// Sizes in bytes of a location's buffer and of a buffer of definitions, as in rocprofv3.
 const EVENT_CHUNK: u64 = 2 << 20;
 const DEFINITION_CHUNK: u64 = 8 << 20;
 
-/// Never changed, and there for ever, as the library demands.
+/// The library requires that this is never changed and never freed.
 static FLUSH_CALLBACKS: FlushCallbacks = FlushCallbacks {
     pre_flush: Some(pre_flush),
     post_flush: None,
 };
 
-/// Why the library refused something.
+/// Why the library failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ArchiveError {
-    /// The system did.
+    /// A system error.
     #[error(transparent)]
     System(#[from] io::Error),
-    /// The library itself.
+    /// An error of the library itself.
     #[error("{function} failed: {reason}")]
     Library {
-        /// What was called.
+        /// The function that was called.
         function: &'static str,
-        /// The library's words.
+        /// The library's description.
         reason: String,
     },
 }
@@ -50,7 +50,7 @@ pub(crate) struct Archive<'a> {
     _exclusive: MutexGuard<'static, ()>,
 }
 
-/// Text for the library: without NUL bytes.
+/// A C string for the library, without NUL bytes inside.
 fn text(text: &str) -> CString {
     let bytes: Vec<u8> = text.bytes().filter(|byte| *byte != 0).collect();
     CString::new(bytes).unwrap_or_default()
@@ -73,11 +73,11 @@ fn object(api: &Api, function: &'static str, pointer: *mut Opaque) -> Result<Non
     })
 }
 
-/// Calls a function of the library with objects that are valid.
+/// Calls a function of the library with valid objects.
 macro_rules! call {
     ($self:expr, $function:ident($($argument:expr),*)) => {{
-        // SAFETY: objects come from the library and are closed only by those who own them; texts end with a NUL
-        // byte and are copied; other arguments are numbers.
+        // SAFETY: objects come from the library and are closed only by their owners; texts end with
+        // a NUL byte and are copied; other arguments are numbers.
         let code = unsafe { ($self.api.$function)($($argument),*) };
         check($self.api, stringify!($function), code)
     }};
@@ -103,7 +103,7 @@ impl<'a> Archive<'a> {
             )
         };
         let archive = object(api, "archive_open", archive)?;
-        // SAFETY: it takes nothing.
+        // SAFETY: it has no arguments.
         let attributes = unsafe { (api.attributes_new)() };
         let attributes = object(api, "attributes_new", attributes)?;
         let this = Self {
@@ -122,7 +122,7 @@ impl<'a> Archive<'a> {
         Ok(this)
     }
 
-    /// Says who made it, and where.
+    /// Sets the archive's creator and machine.
     pub(crate) fn describe(&self, creator: &str, machine: &str) -> Result<()> {
         let raw = self.archive.as_ptr();
         let (creator, machine) = (text(creator), text(machine));
@@ -130,7 +130,8 @@ impl<'a> Archive<'a> {
         call!(self, archive_set_machine(raw, machine.as_ptr()))
     }
 
-    /// Sets a property: a text that readers can ask for. Names consist of letters, digits, `_` and `::`.
+    /// Sets a property, a text that readers can query. Names consist of letters, digits, `_` and
+    /// `::`.
     pub(crate) fn property(&self, name: &str, value: &str) -> Result<()> {
         let (name, value) = (text(name), text(value));
         call!(
@@ -139,7 +140,7 @@ impl<'a> Archive<'a> {
         )
     }
 
-    /// Begins the events of a location, in order of time.
+    /// Begins the events of a location, which must come in order of time.
     pub(crate) fn events(&self, location: u64) -> Result<Events<'_>> {
         // SAFETY: the archive is open.
         let writer = unsafe { (self.api.archive_event_writer)(self.archive.as_ptr(), location) };
@@ -150,7 +151,7 @@ impl<'a> Archive<'a> {
         })
     }
 
-    /// Completes the events and begins the definitions. `locations` are all of them.
+    /// Completes the events and begins the definitions. `locations` must contain all locations.
     pub(crate) fn definitions(&self, locations: impl Iterator<Item = u64>) -> Result<Global<'_>> {
         let raw = self.archive.as_ptr();
         call!(self, archive_close_events(raw))?;
@@ -184,7 +185,7 @@ impl<'a> Archive<'a> {
     }
 
     fn release(&self) -> Result<()> {
-        // SAFETY: the list belongs to this and is not used again.
+        // SAFETY: the list belongs to `self` and is not used again.
         unsafe { (self.api.attributes_delete)(self.attributes.as_ptr()) };
         call!(self, archive_close(self.archive.as_ptr()))
     }
@@ -192,7 +193,7 @@ impl<'a> Archive<'a> {
 
 impl Drop for Archive<'_> {
     fn drop(&mut self) {
-        // It is not wanted any more.
+        // The archive is no longer wanted.
         let _ = self.release();
     }
 }
@@ -214,7 +215,7 @@ pub(crate) struct Events<'a> {
 }
 
 impl Events<'_> {
-    /// A region begins.
+    /// Begins a region.
     pub(crate) fn enter(
         &mut self,
         time: u64,
@@ -225,22 +226,22 @@ impl Events<'_> {
         for (attribute, value) in attributes {
             match value {
                 Value::Text(string) => {
-                    call!(self.archive, attributes_string(list, attribute, string))?
+                    call!(self.archive, attributes_string(list, attribute, string))?;
                 }
                 Value::Number(number) => {
-                    call!(self.archive, attributes_u64(list, attribute, number))?
+                    call!(self.archive, attributes_u64(list, attribute, number))?;
                 }
             }
         }
         self.count += 1;
-        // The list is empty again after that.
+        // This call empties the list.
         call!(
             self.archive,
             enter(self.writer.as_ptr(), list, time, region)
         )
     }
 
-    /// A region ends.
+    /// Ends a region.
     pub(crate) fn leave(&mut self, time: u64, region: u32) -> Result<()> {
         self.count += 1;
         call!(
@@ -249,7 +250,7 @@ impl Events<'_> {
         )
     }
 
-    /// A metric has this value.
+    /// Sets the value of a metric.
     pub(crate) fn metric(&mut self, time: u64, metric: u32, value: f64) -> Result<()> {
         self.count += 1;
         // One value: its type, and the eight bytes of the union.
@@ -288,7 +289,7 @@ pub(crate) struct Global<'a> {
 }
 
 impl Global<'_> {
-    /// The clock: ns from `offset`, which was `realtime` ns after the Unix epoch.
+    /// Sets the clock: times are ns from `offset`, which was `realtime` ns after the Unix epoch.
     pub(crate) fn clock(&self, offset: u64, length: u64, realtime: u64) -> Result<()> {
         let writer = self.writer.as_ptr();
         call!(
@@ -315,7 +316,7 @@ impl Global<'_> {
         )
     }
 
-    /// A metric of one number, which has the same id. `mode`: `METRIC_VALUE` or `METRIC_SUM`.
+    /// Defines a metric of one number, with the same id. `mode` is `METRIC_VALUE` or `METRIC_SUM`.
     pub(crate) fn metric(&self, id: u32, name: u32, unit: u32, mode: u8) -> Result<()> {
         let writer = self.writer.as_ptr();
         call!(

@@ -1,10 +1,10 @@
-//! Strings and regions: what events refer to by number.
+//! Strings and regions that events refer to by number.
 
 use std::collections::HashMap;
 
 use gputrace_timeline::gpu::Quality;
 
-/// Attributes of events, by number: name, description, whether it is a string.
+/// Attributes of events, by number: name, description, and whether it is a string.
 pub(crate) const ATTRIBUTES: [(&str, &str, bool); 8] = [
     ("category", "tracing category", true),
     (
@@ -15,23 +15,23 @@ pub(crate) const ATTRIBUTES: [(&str, &str, bool); 8] = [
     ("quality", "how well the times of GPU work are known", true),
     (
         "start_uncertainty",
-        "ns by which the begin can be wrong at most",
+        "largest possible error of the start, in ns",
         false,
     ),
     (
         "end_uncertainty",
-        "ns by which the end can be wrong at most",
+        "largest possible error of the end, in ns",
         false,
     ),
     ("unfinished", "why it had not ended", true),
     (
         "kernel_class",
-        "class of kernels whose mean the duration is",
+        "class of kernels whose mean is the duration",
         false,
     ),
     (
         "estimate_error",
-        "standard error of that mean, in ns",
+        "standard error of a duration that is an estimate, in ns",
         false,
     ),
 ];
@@ -46,7 +46,7 @@ pub(crate) const UNFINISHED: u32 = 5;
 pub(crate) const KERNEL_CLASS: u32 = 6;
 pub(crate) const ESTIMATE_ERROR: u32 = 7;
 
-/// Qualities by the number in spans; 0 stands for none.
+/// Qualities, numbered from 1 in spans; 0 means none.
 pub(crate) const QUALITIES: [Quality; 4] = [
     Quality::Submitted,
     Quality::Bounded,
@@ -60,10 +60,10 @@ pub(crate) fn quality(quality: Quality) -> u8 {
     position.map_or(0, |position| position as u8 + 1)
 }
 
-/// Reasons why something had not ended, by the number in spans; 0 stands for none.
+/// Reasons why something had not ended, numbered from 1 in spans; 0 means none.
 pub(crate) const REASONS: [&str; 3] = ["thread_exited", "process_executed", "recording_stopped"];
 
-/// What a region is.
+/// A region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Region {
     /// Number of its name.
@@ -74,7 +74,7 @@ pub(crate) struct Region {
     pub(crate) role: u8,
 }
 
-/// All strings and regions. Grows with the number of functions, kernels and locations.
+/// All strings and regions. Memory grows with the number of functions, kernels and locations.
 #[derive(Debug)]
 pub(crate) struct Definitions {
     strings: Vec<String>,
@@ -91,12 +91,12 @@ impl Definitions {
             regions: Vec::new(),
             region_ids: HashMap::new(),
         };
-        // What refers to no string refers to number 0.
+        // References to no string are to number 0.
         this.string("");
         this
     }
 
-    /// The number of a string.
+    /// The number of a string, which is added if it is new.
     pub(crate) fn string(&mut self, text: &str) -> u32 {
         if let Some(id) = self.string_ids.get(text) {
             return *id;
@@ -107,7 +107,7 @@ impl Definitions {
         id
     }
 
-    /// The number of a region.
+    /// The number of a region, which is added if it is new.
     pub(crate) fn region(&mut self, name: &str, category: &str, role: u8) -> u32 {
         let region = Region {
             name: self.string(name),

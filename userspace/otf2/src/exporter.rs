@@ -1,4 +1,4 @@
-//! The exporter: events in, spans to the file in which they wait.
+//! The exporter, which turns events into spans and collects them in a file.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -15,6 +15,7 @@ use gputrace_export::{
     ExportError, Exporter, Functions, Output, OutputDir, Staging,
     functions::group,
     gpu::{Gpus, copy_node, uncertainty},
+    lengths::Length,
 };
 use gputrace_timeline::{
     driver::EVICTED,
@@ -31,7 +32,7 @@ use crate::{
     write,
 };
 
-/// Remarks that are kept: they go into one property of the archive.
+/// Maximum number of remarks kept: they go into one property of the archive.
 const NOTICES: usize = 100;
 
 /// What a location shows.
@@ -45,9 +46,10 @@ pub(crate) enum Place {
     Copies { node: Option<u32> },
     /// Work without real times.
     Untimed,
-    /// What the kernel did: number of the domain. Also of no thread, or no process.
+    /// Observations of the domain with this number; these may belong to no thread, or no process.
     Observed(u8),
-    /// What a process, or an agent, was read to use. `correlation` of these spans is the value, `region` the metric.
+    /// Readings of counters of a process or an agent. In these spans, `correlation` is the value
+    /// and `region` the metric.
     Counters { node: Option<u32> },
 }
 
@@ -67,7 +69,7 @@ pub(crate) fn stem(domain: u8) -> &'static str {
     Domain::from_id(domain).map_or("other", Domain::csv_stem)
 }
 
-/// What is written besides the spans.
+/// Everything that is written except the spans.
 #[derive(Debug)]
 pub(crate) struct Content {
     pub(crate) recording: Recording,
@@ -77,9 +79,9 @@ pub(crate) struct Content {
     pub(crate) definitions: Definitions,
     pub(crate) ledger: Option<Ledger>,
     pub(crate) notices: Vec<Notice>,
-    /// The counters: each is the metric with the number of its place.
+    /// The counters; the index of each is the number of its metric.
     pub(crate) counters: Vec<Arc<Counter>>,
-    /// First and last moment of all spans, ns.
+    /// First and last time of all spans, ns.
     pub(crate) first: u64,
     pub(crate) last: u64,
 }
@@ -91,15 +93,16 @@ pub struct Otf2Exporter {
     staging: Staging,
     name: String,
     spans: Spans<Location>,
-    /// For spans that overlap others of their location.
+    /// Spans that overlap with others of their location.
     overlapping: Spans<u64>,
     functions: Functions,
-    /// Numbers of the counters in the content.
+    /// Index of each counter in `content.counters`.
     metrics: HashMap<Arc<Counter>, u32>,
     content: Content,
 }
 
-/// Whether archives can be made here; to be asked before a recording that is to end in one.
+/// Checks whether archives can be made on this machine; to be called before a recording that is
+/// exported as one.
 ///
 /// # Errors
 /// If OTF2's library is not installed.
@@ -111,8 +114,9 @@ fn load() -> Result<Api, ExportError> {
     Api::load().map_err(|error| ExportError::Encode {
         format: FORMAT,
         reason: format!(
-            "OTF2's library ({}) cannot be loaded: {error}. Install it (Debian and Ubuntu: package \
-             libopen-trace-format2-10; others: otf2 3.0 or later), or choose another format",
+            "OTF2's library ({}) cannot be loaded: {error}. Install it (Debian 12: package \
+             libopen-trace-format2-10, Debian 13: libopen-trace-format2-10t64, later: \
+             libopen-trace-format2-10u; others: otf2 3.0 or later), or choose another format",
             NAMES.join(" or ")
         ),
     })
@@ -217,7 +221,7 @@ impl Otf2Exporter {
     fn observation(&mut self, one: &Observation) -> Result<(), ExportError> {
         let category = stem(one.domain);
         let name = match one.get("trigger") {
-            // Why a process stood still.
+            // The reason of an eviction is part of its name.
             Some(reason) if one.name == EVICTED => format!("{} ({reason})", one.name),
             _ => one.name.clone().into_owned(),
         };
@@ -283,6 +287,7 @@ impl Otf2Exporter {
         } else {
             (time.begin, time.begin)
         };
+        let length = Length::of(time);
         let known = |value, window| uncertainty(value, window).unwrap_or(u64::MAX);
         let span = Span {
             begin,
@@ -293,10 +298,12 @@ impl Otf2Exporter {
             region: self.content.definitions.region(name, category, role),
             depth: 0,
             quality: quality(time.quality),
-            kernel_class: time
-                .estimate
-                .map_or(u64::MAX, |estimate| estimate.class.into()),
-            estimate_error: time.estimate.map_or(u64::MAX, |estimate| estimate.error),
+            kernel_class: length
+                .and_then(|length| length.class())
+                .map_or(u64::MAX, Into::into),
+            estimate_error: length
+                .and_then(|length| length.estimate_error())
+                .unwrap_or(u64::MAX),
             unfinished: if time.unfinished {
                 REASONS.len() as u8
             } else {

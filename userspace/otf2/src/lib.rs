@@ -1,34 +1,38 @@
 //! OTF2: archives of the Open Trace Format 2, for Vampir, otf2-print and the `otf2` Python module.
 //!
-//! [`Otf2Exporter`] writes `NAME_results.otf2`, `NAME_results.def` and the directory `NAME_results`, laid out as rocprofv3's:
+//! [`Otf2Exporter`] writes `NAME_results.otf2`, `NAME_results.def` and the directory
+//! `NAME_results`, in rocprofv3's layout:
 //!
-//! * a location group for each process with a location for each of its threads, `Thread TID`, on which calls are
-//!   regions;
-//! * a location group for each agent with accelerator streams: `Thread TID, Compute on GPU N, Queue N` with
-//!   kernels, and `Thread TID, Copy to GPU N` with copies.
+//! * a location group for each process with a location for each of its threads, `Thread TID`, on
+//!   which calls are regions;
+//! * a location group for each agent with accelerator streams: `Thread TID, Compute on GPU N, Queue
+//!   N` with kernels, and `Thread TID, Copy to GPU N` with copies.
 //!
-//! Regions have the attribute `category` as in rocprofv3's archives (`hip_api`, `hsa_api`, `kernel_dispatch`,
-//! `memory_copy`), and besides `correlation_id`, `quality`, `start_uncertainty`, `end_uncertainty` (ns) and
-//! `unfinished` where they say anything.
+//! Regions have the attribute `category` as in rocprofv3's archives (`hip_api`, `hsa_api`,
+//! `kernel_dispatch`, `memory_copy`), and where they apply `correlation_id`, `quality`,
+//! `start_uncertainty`, `end_uncertainty` (ns) and `unfinished`.
 //!
-//! Marks (`roctxMark`) are regions without duration in category `mark`: rocprofv3's archives have none, so what counts
-//! their `marker_api` finds ranges alone.
+//! Marks (`roctxMark`) are regions without duration in the category `mark`. rocprofv3's archives do
+//! not contain marks, so programs that count their `marker_api` find only ranges.
 //!
-//! Regions of a location are nested, as readers demand. Kernels of a queue that overlap, which they do where
-//! neither waits for the other, are on further locations whose names end in `(overlapping 2)` and so on.
+//! Regions of a location are nested, as readers require. Kernels of a queue that overlap, because
+//! neither waits for the other, are on further locations whose names end in `(overlapping 2)` and
+//! so on.
 //!
-//! Dispatches and copies whose times are not real (quality `bounded` or `submitted`) are regions without duration, at
-//! the moment of their submission, in category `untimed`, on locations `Thread TID, Untimed work`: no
-//! reader counts them as time of a GPU.
+//! Dispatches and copies whose times are not real (quality `bounded` or `submitted`) are regions
+//! without duration, at the time of their submission, in the category `untimed`, on locations
+//! `Thread TID, Untimed work`: no reader counts them as GPU time.
 //!
-//! The account of losses is in the archive's property `GPUTRACE::LOSS` (JSON), how the recording was made in
-//! `GPUTRACE::RECORDING`, remarks in `GPUTRACE::NOTICES`; `otf2-print -A` shows them.
+//! The account of losses is in the archive's property `GPUTRACE::LOSS` (JSON), data about the
+//! recording in `GPUTRACE::RECORDING`, and remarks in `GPUTRACE::NOTICES`; `otf2-print -A` shows
+//! them.
 //!
 //! # The library
 //!
-//! The format is defined by its library, which few machines have, so it is loaded when an archive is asked for:
-//! `libotf2.so.10`, which Debian calls `libopen-trace-format2.so.10`. It writes files by path; the paths it gets
-//! lead into a private directory, from which the archive is moved when it is complete.
+//! The format is defined by its library, which few machines have, so it is loaded when an archive
+//! is asked for: `libotf2.so.10`, or `libopen-trace-format2.so.10` on Debian. It writes files by
+//! path. The paths that it gets lead into a private directory, from which the archive is moved when
+//! it is complete.
 //!
 //! ```no_run
 //! use std::ops::ControlFlow;

@@ -1,8 +1,8 @@
-//! Spans of many locations, which come in any order and are written location by location in the order of
-//! time, in bounded memory.
+//! Sorts spans of many locations, which come in any order and must be written by location and time,
+//! in bounded memory.
 //!
-//! Spans go to a nameless file in the output directory. A location's are then read in parts that fit into
-//! memory, sorted, written back as sorted runs and merged.
+//! Spans go to a nameless file in the output directory. Those of a location are then read in parts
+//! that fit into memory, sorted, written back as sorted runs, and merged.
 
 use std::{
     cmp::Reverse,
@@ -16,7 +16,7 @@ use std::{
 use gputrace_export::{OutputDir, OutputError};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
-/// Something that took from `begin` to `end`.
+/// Something that lasted from `begin` to `end`.
 #[repr(C)]
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
@@ -26,44 +26,45 @@ pub(crate) struct Span {
     pub(crate) begin: u64,
     /// ns, not before `begin`.
     pub(crate) end: u64,
-    /// Correlation id of the call, or of the call that asked for the work.
+    /// Correlation id of the call, or of the call that submitted the work.
     pub(crate) correlation: u64,
-    /// How much `begin` and `end` can be wrong; `u64::MAX` if nothing bounds them.
+    /// Maximum error of `begin`, ns; `u64::MAX` if it has no bound.
     pub(crate) start_uncertainty: u64,
-    /// As `start_uncertainty`.
+    /// Maximum error of `end`, ns; `u64::MAX` if it has no bound.
     pub(crate) end_uncertainty: u64,
-    /// Standard error of the mean duration of `kernel_class`, ns.
+    /// Standard error of a duration that is an estimate, ns; `u64::MAX` if it is none.
     pub(crate) estimate_error: u64,
-    /// The class whose mean the duration is; `u64::MAX` if it is none. Only GPU work (with a `quality`) has one.
+    /// The class whose mean the duration is; `u64::MAX` if there is none. Only GPU work (with a
+    /// `quality`) has one.
     pub(crate) kernel_class: u64,
     /// Number of the region.
     pub(crate) region: u32,
-    /// Spans around this one.
+    /// Number of spans around this one.
     pub(crate) depth: u16,
-    /// Number of the quality's name, see [`crate::definitions`].
+    /// Number of the quality, see [`crate::definitions`].
     pub(crate) quality: u8,
     /// Number of the reason why it had not ended.
     pub(crate) unfinished: u8,
 }
 
-/// Bytes of a span in the file.
+/// Size in bytes of a span in the file.
 const SIZE: usize = size_of::<Span>();
 
 impl Span {
-    /// Enclosing spans come before what they enclose.
+    /// Sort key: enclosing spans come before the spans that they enclose.
     fn key(&self) -> (u64, Reverse<u64>, u16, u64) {
         (self.begin, Reverse(self.end), self.depth, self.correlation)
     }
 }
 
-/// Limits, smaller in tests.
+/// Limits, which are smaller in tests.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
-    /// Spans of a location that wait in memory.
+    /// Maximum number of spans of one location in memory.
     block: usize,
-    /// Spans of all locations that do.
+    /// Maximum number of spans of all locations in memory.
     waiting: usize,
-    /// Spans that are sorted at once.
+    /// Maximum number of spans that are sorted at once.
     run: usize,
 }
 
@@ -80,7 +81,7 @@ impl Default for Limits {
 #[derive(Debug, Default)]
 struct Location {
     waiting: Vec<Span>,
-    /// Where in the file the spans before `waiting` are: number of the first, and how many.
+    /// Where in the file the spans before `waiting` are: index of the first, and count.
     blocks: Vec<(u64, u64)>,
 }
 
@@ -95,7 +96,7 @@ pub(crate) struct Spans<K> {
 }
 
 impl<K: Ord + Clone> Spans<K> {
-    /// No spans.
+    /// Starts without spans.
     pub(crate) fn new(directory: &OutputDir, limits: Limits) -> Result<Self, OutputError> {
         Ok(Self {
             file: directory.scratch()?,
@@ -137,7 +138,7 @@ impl<K: Ord + Clone> Spans<K> {
         self.locations.keys().cloned().collect()
     }
 
-    /// Takes the spans of a location, in order.
+    /// Removes the spans of a location and returns them in order.
     pub(crate) fn sorted(&mut self, location: &K) -> io::Result<Sorted> {
         let Some(Location { waiting, blocks }) = self.locations.remove(location) else {
             return Sorted::new(&self.file, Vec::new(), Vec::new());
@@ -181,27 +182,27 @@ fn read(file: &File, first: u64, count: u64, into: &mut Vec<Span>) -> io::Result
     file.read_exact_at(new.as_mut_bytes(), first * SIZE as u64)
 }
 
-/// A sorted run, of which a part is in memory.
+/// A sorted run, part of which is in memory.
 #[derive(Debug)]
 struct Run {
     part: vec::IntoIter<Span>,
-    /// What is still in the file: number of the first, and how many.
+    /// The part still in the file: index of the first span, and count.
     rest: (u64, u64),
 }
 
-/// The spans of a location in order: an iterator.
+/// An iterator over the spans of a location, in order.
 #[derive(Debug)]
 pub(crate) struct Sorted {
     file: File,
     runs: Vec<Run>,
-    /// The first span of each run, by order, with the run's number.
+    /// The key of each run's first span, with the run's index.
     heap: BinaryHeap<Reverse<(Order, usize)>>,
     firsts: Vec<Span>,
 }
 
 type Order = (u64, Reverse<u64>, u16, u64);
 
-/// Spans of a run that are read at once.
+/// Number of spans of a run that are read at once.
 const READ_AHEAD: u64 = 4 << 10;
 
 impl Sorted {

@@ -1,6 +1,6 @@
-//! From spans to the archive.
+//! Writes the spans into the archive.
 
-use std::{io, path::Path};
+use std::{collections::BTreeMap, io, path::Path};
 
 use gputrace_capture::{counter::Counter, gpu::AgentKind, ledger::Ledger};
 use gputrace_export::{ExportError, OutputError, functions::group_title, gpu::Gpus, json};
@@ -15,15 +15,15 @@ use crate::{
     },
     archive::{Archive, ArchiveError, Events, Value},
     definitions::{
-        ATTRIBUTES, CATEGORY, CORRELATION, END_UNCERTAINTY, ESTIMATE_ERROR, KERNEL_CLASS,
-        QUALITIES, QUALITY, REASONS, Region, START_UNCERTAINTY, UNFINISHED,
+        ATTRIBUTES, CATEGORY, CORRELATION, Definitions, END_UNCERTAINTY, ESTIMATE_ERROR,
+        KERNEL_CLASS, QUALITIES, QUALITY, REASONS, Region, START_UNCERTAINTY, UNFINISHED,
     },
     exporter::{Content, Location, Place, stem},
     spans::{Span, Spans},
 };
 
 impl ArchiveError {
-    /// The error for the user; `name` adds the file's name to one of the system.
+    /// Converts to the error for the user; `name` adds the file's name to a system error.
     pub(crate) fn into_export(self, name: impl FnOnce(io::Error) -> OutputError) -> ExportError {
         match self {
             Self::System(source) => name(source).into(),
@@ -35,7 +35,7 @@ impl ArchiveError {
     }
 }
 
-/// A location that is written.
+/// A location that has been written.
 struct Written {
     id: u64,
     name: u32,
@@ -44,7 +44,7 @@ struct Written {
     location: Location,
 }
 
-/// Numbers of the strings that attributes of events need.
+/// Numbers of the strings in attributes of events.
 struct Texts {
     qualities: [u32; QUALITIES.len()],
     reasons: [u32; REASONS.len()],
@@ -64,8 +64,6 @@ impl Texts {
         let number = |number: u64| {
             (number != u64::MAX && span.quality != 0).then_some(Value::Number(number))
         };
-        let is_estimate = span.quality != 0 && span.kernel_class != u64::MAX;
-        let estimate = |number: u64| is_estimate.then_some(Value::Number(number));
         let correlation = (span.correlation != 0).then_some(Value::Number(span.correlation));
         [
             (CATEGORY, region.map(|region| Value::Text(region.category))),
@@ -74,8 +72,8 @@ impl Texts {
             (START_UNCERTAINTY, number(span.start_uncertainty)),
             (END_UNCERTAINTY, number(span.end_uncertainty)),
             (UNFINISHED, text(&self.reasons, span.unfinished)),
-            (KERNEL_CLASS, estimate(span.kernel_class)),
-            (ESTIMATE_ERROR, estimate(span.estimate_error)),
+            (KERNEL_CLASS, number(span.kernel_class)),
+            (ESTIMATE_ERROR, number(span.estimate_error)),
         ]
         .into_iter()
         .filter_map(|(attribute, value)| Some((attribute, value?)))
@@ -155,7 +153,7 @@ pub(crate) fn archive(
         }
     }
     if written.is_empty() {
-        // Readers refuse an archive without locations.
+        // Readers reject an archive without locations.
         written.push(Written {
             id: 0,
             name: content.definitions.string("no events"),
@@ -172,13 +170,13 @@ pub(crate) fn archive(
     archive.close()
 }
 
-/// The regions that are open on a location.
+/// The open regions of a location.
 struct Lane<'a> {
     regions: &'a [Region],
     texts: &'a Texts,
-    /// Whether regions can be inside one another.
+    /// Whether regions may be nested.
     nests: bool,
-    /// End and region of each.
+    /// End and region of each open region.
     open: Vec<(u64, u32)>,
 }
 
@@ -191,7 +189,8 @@ impl Lane<'_> {
         Ok(())
     }
 
-    /// Begins a span that does not begin before the last one; false if it does not fit here.
+    /// Begins a span that does not begin before the last one; returns `false` if it does not fit
+    /// here.
     fn add(&mut self, events: &mut Events<'_>, span: &Span) -> Result<bool, ArchiveError> {
         self.leave_until(events, span.begin)?;
         let fits = self
@@ -207,7 +206,7 @@ impl Lane<'_> {
     }
 }
 
-/// Name of a location; `lane` counts those of the same kind from 1.
+/// Name of a location; `lane` counts locations of the same kind from 1.
 fn title(content: &Content, location: &Location, lane: u32) -> String {
     let Location { pid, tid, place } = *location;
     let agent = |node| agent_title(&content.gpus, node);
@@ -251,13 +250,13 @@ fn agent_title(gpus: &Gpus, node: Option<u32>) -> String {
     }
 }
 
-/// Writes what OTF2 has no definitions for.
+/// Writes the data for which OTF2 has no definitions.
 fn properties(archive: &Archive<'_>, content: &Content) -> Result<(), ArchiveError> {
     let text = |value: serde_json::Result<String>| value.map_err(io::Error::other);
     let recording = text(serde_json::to_string(&content.recording))?;
     archive.property("GPUTRACE::RECORDING", &recording)?;
     let loss = match &content.ledger {
-        // By CPU it would be too long for a property.
+        // With rows by CPU it would be too long for a property.
         Some(ledger) => {
             let sums = Ledger {
                 rows: ledger.by_domain(),
@@ -272,7 +271,7 @@ fn properties(archive: &Archive<'_>, content: &Content) -> Result<(), ArchiveErr
     archive.property("GPUTRACE::NOTICES", &notices)
 }
 
-/// Processes that have locations of their own.
+/// Ids of the processes that have locations.
 fn pids_of(written: &[Written]) -> Vec<u32> {
     written
         .iter()
@@ -282,7 +281,7 @@ fn pids_of(written: &[Written]) -> Vec<u32> {
         .collect()
 }
 
-/// What a process is called: by the program that was started, if that is known.
+/// Title of a process: the program that was started, if known.
 fn process_title(pid: u32, info: Option<&ProcessInfo>) -> String {
     let name = info.map_or("", |info| match info.command.first() {
         Some(program) if !program.is_empty() => program,
@@ -298,7 +297,7 @@ fn process_title(pid: u32, info: Option<&ProcessInfo>) -> String {
     }
 }
 
-/// A counter's unit, and whether its values add up.
+/// A counter's unit, and the mode that tells whether its values add up.
 fn unit_and_mode(counter: &Counter) -> (&str, u8) {
     let mode = if counter.cumulative {
         METRIC_SUM
@@ -311,6 +310,63 @@ fn unit_and_mode(counter: &Counter) -> (&str, u8) {
         &counter.unit
     };
     (unit, mode)
+}
+
+/// Groups of locations, numbered from 0: processes, then agents, then one for agents that are not
+/// known.
+struct Groups {
+    pids: Vec<u32>,
+    nodes: Vec<u32>,
+}
+
+impl Groups {
+    fn new(written: &[Written], processes: &BTreeMap<u32, ProcessInfo>, gpus: &Gpus) -> Self {
+        let mut pids = pids_of(written);
+        pids.extend(processes.keys());
+        pids.sort_unstable();
+        pids.dedup();
+        let nodes = gpus.agents().iter().map(|info| info.agent.node_id);
+        Self {
+            pids,
+            nodes: nodes.collect(),
+        }
+    }
+
+    /// Their names and kinds, in order.
+    fn titles(
+        &self,
+        processes: &BTreeMap<u32, ProcessInfo>,
+        gpus: &Gpus,
+        definitions: &mut Definitions,
+    ) -> Vec<(u32, u8)> {
+        let mut titles: Vec<(u32, u8)> = Vec::new();
+        for pid in &self.pids {
+            let title = process_title(*pid, processes.get(pid));
+            titles.push((definitions.string(&title), GROUP_PROCESS));
+        }
+        for info in gpus.agents() {
+            titles.push((definitions.string(&info.agent.name), GROUP_ACCELERATOR));
+        }
+        titles.push((definitions.string("unknown agent"), GROUP_ACCELERATOR));
+        titles
+    }
+
+    /// The group of a location.
+    fn of(&self, location: &Location) -> u32 {
+        match location.place {
+            Place::Counters { node } if location.pid == 0 => self.accelerator(node),
+            Place::Calls | Place::Observed(_) | Place::Counters { .. } => {
+                self.pids.binary_search(&location.pid).unwrap_or(0) as u32
+            }
+            Place::Kernels { node, .. } | Place::Copies { node } => self.accelerator(node),
+            Place::Untimed => self.accelerator(None),
+        }
+    }
+
+    fn accelerator(&self, node: Option<u32>) -> u32 {
+        let position = node.and_then(|node| self.nodes.binary_search(&node).ok());
+        (self.pids.len() + position.unwrap_or(self.nodes.len())) as u32
+    }
 }
 
 fn definitions(
@@ -340,30 +396,8 @@ fn definitions(
         realtime,
     )?;
 
-    // Groups: processes, then agents, then one for agents that are not known.
-    let mut pids = pids_of(written);
-    pids.extend(processes.keys());
-    pids.sort_unstable();
-    pids.dedup();
-    let titles = pids
-        .iter()
-        .map(|pid| process_title(*pid, processes.get(pid)));
-    let mut groups: Vec<(u32, u8)> = titles
-        .map(|title| (definitions.string(&title), GROUP_PROCESS))
-        .collect();
-    let nodes: Vec<u32> = gpus
-        .agents()
-        .iter()
-        .map(|info| info.agent.node_id)
-        .collect();
-    for info in gpus.agents() {
-        groups.push((definitions.string(&info.agent.name), GROUP_ACCELERATOR));
-    }
-    groups.push((definitions.string("unknown agent"), GROUP_ACCELERATOR));
-    let accelerator = |node: Option<u32>| {
-        let position = node.and_then(|node| nodes.binary_search(&node).ok());
-        (pids.len() + position.unwrap_or(nodes.len())) as u32
-    };
+    let groups = Groups::new(written, processes, gpus);
+    let titles: Vec<(u32, u8)> = groups.titles(processes, gpus, definitions);
     let attributes: Vec<(u32, u32, u8)> = ATTRIBUTES
         .iter()
         .map(|(name, description, is_text)| {
@@ -404,24 +438,16 @@ fn definitions(
         global.metric(id, name, unit, mode)?;
     }
     global.node(0, node, class, UNDEFINED)?;
-    for ((name, kind), id) in groups.into_iter().zip(0_u32..) {
+    for ((name, kind), id) in titles.into_iter().zip(0_u32..) {
         global.group(id, name, kind, 0, UNDEFINED)?;
     }
     for written in written {
-        let group = match written.location.place {
-            Place::Counters { node } if written.location.pid == 0 => accelerator(node),
-            Place::Calls | Place::Observed(_) | Place::Counters { .. } => {
-                pids.binary_search(&written.location.pid).unwrap_or(0) as u32
-            }
-            Place::Kernels { node, .. } | Place::Copies { node } => accelerator(node),
-            Place::Untimed => accelerator(None),
-        };
         global.location(
             written.id,
             written.name,
             written.kind,
             written.events,
-            group,
+            groups.of(&written.location),
         )?;
     }
     Ok(())

@@ -1,5 +1,5 @@
-//! Archives of made-up recordings, read back by OTF2's own tools. Skipped where OTF2's library or its tools
-//! are missing (Debian packages otf2-tools, python3-otf2), unless they are promised by `GPUTRACE_REQUIRE_OTF2=1`.
+//! Archives of synthetic recordings, read by OTF2's own tools. Skipped if OTF2's library or its
+//! tools are missing (Debian packages otf2-tools, python3-otf2), unless `GPUTRACE_REQUIRE_OTF2=1`.
 
 #![allow(
     clippy::disallowed_methods,
@@ -76,9 +76,9 @@ fn print(arguments: &[&str], archive: &Path) -> Option<String> {
     tool(Command::new("otf2-print").args(arguments).arg(archive))
 }
 
-/// Counts by category, as the Python module sees them.
+/// Counts by category, as read by the Python module.
 fn check(archive: &Path) -> Option<String> {
-    // The module comes with the system's Python.
+    // The module is installed for the system's Python.
     tool(
         Command::new("/usr/bin/python3")
             .arg(reader("otf2_check.py"))
@@ -307,7 +307,7 @@ fn a_full_disk_leaves_no_partial_archive_and_is_named() {
 }
 
 fn fill(directory: &Path) {
-    // Full while spans wait, and, with long names, full while the library writes.
+    // The disk is full while spans are collected, and, with long names, while the library writes.
     for (count, names) in [(200_000, 1), (15_000, 15_000)] {
         let Some(mut exporter) = exporter(directory) else {
             return;

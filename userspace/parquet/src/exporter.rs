@@ -1,4 +1,4 @@
-//! The exporter: events to rows of tables.
+//! The exporter, which turns events into rows of tables.
 
 use gputrace_capture::{ledger::Ledger, meta::Recording};
 use gputrace_export::{ExportError, Exporter, Output, OutputDir};
@@ -14,7 +14,7 @@ use crate::{
     tables::{self, CALLS, COPIES, Columns, EVENTS, KERNELS, Known},
 };
 
-/// A table with columns of a constant.
+/// A table and its columns.
 #[derive(Debug)]
 struct Table<T: 'static> {
     file: TableFile,
@@ -48,7 +48,7 @@ pub struct ParquetExporter {
     events: Table<Observation>,
     losses: TableFile,
     known: Known,
-    /// The last account.
+    /// The latest account.
     ledger: Option<Box<Ledger>>,
 }
 
@@ -71,7 +71,7 @@ impl ParquetExporter {
         })
     }
 
-    /// Says in every file of which recording it is.
+    /// Notes in every file which recording it belongs to.
     fn note(&mut self, recording: &Recording) {
         let clocks = &recording.clocks;
         let day = i128::from(clocks.realtime) - i128::from(clocks.boottime);
@@ -85,7 +85,7 @@ impl ParquetExporter {
             file.note("gputrace.version", &recording.tool_version);
             file.note("gputrace.hostname", &recording.hostname);
             file.note("gputrace.command", &recording.command.join(" "));
-            // What is added to a time of a row to have one of `CLOCK_REALTIME`, ns.
+            // Adding this to a time in a row gives `CLOCK_REALTIME`, ns.
             file.note("gputrace.realtime_minus_boottime", &day.to_string());
         }
     }
@@ -124,7 +124,7 @@ impl Exporter for ParquetExporter {
             (self.events.file, "events of kernel and driver"),
             (self.losses, "account of losses"),
         ];
-        // All are whole before the first one is there.
+        // All files are complete before the first one gets its name.
         files.iter_mut().try_for_each(|(file, _)| file.complete())?;
         let published = files
             .into_iter()

@@ -1,4 +1,4 @@
-//! Apache Parquet: one file for each table, for pandas, Polars, DuckDB and Spark.
+//! Apache Parquet: one file per table, for pandas, Polars, DuckDB and Spark.
 //!
 //! | file | a row is |
 //! |---|---|
@@ -8,13 +8,13 @@
 //! | `_events.parquet` | something that the kernel or the driver did |
 //! | `_losses.parquet` | a domain: what was seen, written and dropped, by reason |
 //!
-//! Columns bear the names of rocpd's views where these have such a column (`regions`, `kernels`,
-//! `memory_copies`); what only gputrace knows (quality, windows, estimates) follows. Times are ns,
-//! `CLOCK_BOOTTIME`. What is not known is null. In each row of `losses`, `seen = written + unfinished +
-//! lost + unaccounted`, and `lost` is the sum of the `dropped_…` columns.
+//! Columns have the names of rocpd's views where these have such a column (`regions`, `kernels`,
+//! `memory_copies`). Data that only gputrace has (quality, windows, estimates) follows. Times are
+//! ns, `CLOCK_BOOTTIME`. Unknown values are null. In each row of `losses`, `seen = written +
+//! unfinished + lost + unaccounted`, and `lost` is the sum of the `dropped_…` columns.
 //!
-//! [`tables`] says what the columns are, one row each; [`table`] puts rows into files. Memory is
-//! bounded: a row group is written when it has [`table::ROWS`] rows or many bytes of text.
+//! [`tables`] defines the columns, one line each; [`table`] writes rows into files. Memory is
+//! bounded: a row group is written when it has [`table::ROWS`] rows, or a lot of text.
 
 #![cfg_attr(
     test,
@@ -30,5 +30,5 @@ pub mod tables;
 
 pub use exporter::ParquetExporter;
 
-/// What `-f` calls the format.
+/// Name of the format for `-f`.
 pub const FORMAT: &str = "parquet";

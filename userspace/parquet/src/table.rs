@@ -1,4 +1,4 @@
-//! A table: rows in, a Parquet file out.
+//! Writes rows into a Parquet file.
 
 use std::{borrow::Cow, fs::File, sync::Arc};
 
@@ -17,37 +17,37 @@ use parquet::{
 
 use crate::FORMAT;
 
-/// Rows of a row group, at most.
+/// Maximum number of rows in a row group.
 pub const ROWS: usize = 1 << 16;
 
-/// Bytes of text in a row group after which it is written.
+/// Bytes of text after which a row group is written.
 const TEXT: usize = 16 << 20;
 
-/// What a column holds. Every column may have nulls.
+/// Type of a column. Every column may contain nulls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Numbers without a sign, 64 bits.
+    /// Unsigned 64-bit integers.
     Number,
-    /// Numbers with a sign, 64 bits.
+    /// Signed 64-bit integers.
     Signed,
-    /// UTF-8.
+    /// UTF-8 text.
     Text,
-    /// Yes or no.
+    /// Booleans.
     Flag,
 }
 
-/// What stands in one place of a table.
+/// A value of a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Cell<'a> {
-    /// Not known, or there is none.
+    /// Unknown or absent.
     Null,
-    /// In a column of [`Kind::Number`].
+    /// For a column of [`Kind::Number`].
     Number(u64),
-    /// In a column of [`Kind::Signed`].
+    /// For a column of [`Kind::Signed`].
     Signed(i64),
-    /// In a column of [`Kind::Text`].
+    /// For a column of [`Kind::Text`].
     Text(Cow<'a, str>),
-    /// In a column of [`Kind::Flag`].
+    /// For a column of [`Kind::Flag`].
     Flag(bool),
 }
 
@@ -93,7 +93,7 @@ impl<'a, T: Into<Self>> From<Option<T>> for Cell<'a> {
     }
 }
 
-/// The values of a column that were not written yet.
+/// The values of a column that have not been written yet.
 #[derive(Debug)]
 enum Values {
     Number(Vec<i64>),
@@ -104,7 +104,7 @@ enum Values {
 #[derive(Debug)]
 struct Column {
     values: Values,
-    /// Of each row whether there is a value: 1, or 0 for a null.
+    /// Parquet's definition level of each row: 1 for a value, 0 for a null.
     levels: Vec<i16>,
 }
 
@@ -120,7 +120,7 @@ impl Column {
         }
     }
 
-    /// Adds a value; one of another kind than the column's is a null. Returns the bytes of text.
+    /// Adds a value; one of another type than the column's becomes null. Returns its bytes of text.
     fn push(&mut self, cell: Cell<'_>) -> usize {
         let mut bytes = 0;
         let is_there = match (&mut self.values, cell) {
@@ -147,7 +147,7 @@ impl Column {
         bytes
     }
 
-    /// Writes what has come, and forgets it.
+    /// Writes the collected values and removes them.
     fn write(
         &mut self,
         group: &mut SerializedRowGroupWriter<'_, File>,
@@ -179,7 +179,7 @@ fn write<T: DataType>(
     Ok(())
 }
 
-/// A file in the making.
+/// A file under construction.
 #[derive(Debug)]
 pub(crate) struct TableFile {
     file: OutputFile,
@@ -190,7 +190,7 @@ pub(crate) struct TableFile {
 }
 
 impl TableFile {
-    /// Starts the file `name` with columns of these names and kinds.
+    /// Creates the file `name` with columns of these names and types.
     pub(crate) fn create(
         directory: &OutputDir,
         name: &str,
@@ -213,13 +213,13 @@ impl TableFile {
         })
     }
 
-    /// Writes something about the whole recording into the file's metadata.
+    /// Adds a fact about the whole recording to the file's metadata.
     pub(crate) fn note(&mut self, key: &str, value: &str) {
         let note = KeyValue::new(key.to_owned(), value.to_owned());
         self.writer.append_key_value_metadata(note);
     }
 
-    /// Adds a row, which must have as many cells as there are columns: what is missing is null.
+    /// Adds a row. It must have as many cells as there are columns; missing ones are null.
     pub(crate) fn add<'a>(
         &mut self,
         cells: impl IntoIterator<Item = Cell<'a>>,
@@ -247,7 +247,7 @@ impl TableFile {
         written.map_err(|error| failure(&self.file, error))
     }
 
-    /// Writes what is left and the table of contents.
+    /// Writes the remaining rows and the footer.
     pub(crate) fn complete(&mut self) -> Result<(), ExportError> {
         if self.rows > 0 {
             self.write()?;
@@ -258,7 +258,7 @@ impl TableFile {
             .map_err(|error| failure(&self.file, error))
     }
 
-    /// Gives the file, which is complete, its name.
+    /// Gives the file, which must be complete, its name.
     pub(crate) fn publish(self, content: &str) -> Result<Output, ExportError> {
         Ok(self.file.finish(content)?)
     }
@@ -291,7 +291,7 @@ fn encode(error: &ParquetError) -> ExportError {
     }
 }
 
-/// An error of the writer: most are the file's own, such as a full disk.
+/// Converts an error of the writer; most are errors of the file, such as a full disk.
 fn failure(file: &OutputFile, error: ParquetError) -> ExportError {
     match error {
         ParquetError::External(source) => match source.downcast::<std::io::Error>() {

@@ -1,4 +1,4 @@
-//! The tables: their columns, one row each.
+//! The tables and their columns.
 
 use gputrace_abi::{counters::DropReason, domain::Domain};
 use gputrace_capture::{
@@ -20,7 +20,7 @@ use serde_json::{Map, Value};
 
 use crate::table::{Cell, Kind};
 
-/// What rows refer to.
+/// Objects that rows refer to.
 #[derive(Debug, Default)]
 pub struct Known {
     /// Functions by number.
@@ -29,7 +29,7 @@ pub struct Known {
     pub gpus: Gpus,
 }
 
-/// A column: its name, what it holds, and where its values come from.
+/// A column: its name, its type, and the function that gets its value.
 pub type Column<T> = (&'static str, Kind, for<'a> fn(&'a T, &'a Known) -> Cell<'a>);
 
 use Kind::{Flag, Number, Text};
@@ -149,7 +149,7 @@ const COPY: &[Column<Copy>] = &[
     ("engine_mask", Number, |one, _| one.engine.into()),
 ];
 
-/// What the kernel and the driver did.
+/// Observations of the kernel and the driver.
 const EVENT: &[Column<Observation>] = &[
     ("category", Text, |one, _| {
         Ledger::domain_name(one.domain).into()
@@ -174,25 +174,29 @@ const EVENT: &[Column<Observation>] = &[
     }),
 ];
 
-/// Which class's mean an estimated duration is, and its standard error.
+/// Which class's mean an estimated duration is, if it is one, and its standard error.
 const ESTIMATE: &[Column<Dispatch>] = &[
     ("kernel_class", Number, |one, _| {
-        one.time.estimate.map(|estimate| estimate.class).into()
+        Length::of(&one.time)
+            .and_then(|length| length.class())
+            .into()
     }),
     ("estimate_error", Number, |one, _| {
-        one.time.estimate.map(|estimate| estimate.error).into()
+        Length::of(&one.time)
+            .and_then(|length| length.estimate_error())
+            .into()
     }),
 ];
 
-/// Work of a GPU.
+/// GPU work.
 trait Work: Sized + 'static {
-    /// Who asked for it.
+    /// Who submitted it.
     fn origin(&self) -> &Origin;
 
     /// When it ran, and how well that is known.
     fn time(&self) -> &GpuTime;
 
-    /// How well the times are known.
+    /// Columns that say how well the times are known.
     const KNOWLEDGE: &'static [Column<Self>] = &[
         ("submit", Number, |one, _| one.origin().time.into()),
         ("quality", Text, |one, _| one.time().quality.name().into()),
@@ -235,16 +239,16 @@ impl Work for Copy {
 /// The columns of a table, in groups.
 pub type Columns<T> = &'static [&'static [Column<T>]];
 
-/// Of `_calls.parquet`.
+/// Columns of `_calls.parquet`.
 pub const CALLS: Columns<Call> = &[CALL];
-/// Of `_kernels.parquet`.
+/// Columns of `_kernels.parquet`.
 pub const KERNELS: Columns<Dispatch> = &[DISPATCH, Dispatch::KNOWLEDGE, ESTIMATE];
-/// Of `_copies.parquet`.
+/// Columns of `_copies.parquet`.
 pub const COPIES: Columns<Copy> = &[COPY, Copy::KNOWLEDGE];
-/// Of `_events.parquet`.
+/// Columns of `_events.parquet`.
 pub const EVENTS: Columns<Observation> = &[EVENT];
 
-/// The columns of the account of losses, of which each reason is one.
+/// The columns of the account of losses, with one column per reason.
 #[must_use]
 pub fn loss_columns() -> Vec<(String, Kind)> {
     let mut columns = vec![("domain".to_owned(), Text)];
@@ -257,7 +261,7 @@ pub fn loss_columns() -> Vec<(String, Kind)> {
     columns
 }
 
-/// The row of a domain, over all CPUs.
+/// The row of a domain, summed over all CPUs.
 #[must_use]
 pub fn loss(row: &LedgerRow, complete: bool) -> Vec<Cell<'static>> {
     let mut cells = vec![Cell::from(Ledger::domain_name(row.domain))];
@@ -268,13 +272,13 @@ pub fn loss(row: &LedgerRow, complete: bool) -> Vec<Cell<'static>> {
             .map(|reason| row.dropped_for(*reason).into()),
     );
     cells.push(row.lost().into());
-    // Anything but 0 in the account of a recording that was completed is a defect of gputrace.
+    // Anything but 0 in the account of a completed recording is a bug in gputrace.
     cells.push(Cell::Signed(row.imbalance()));
     cells.push(complete.into());
     cells
 }
 
-/// The arguments as a JSON object of texts, as other formats show them.
+/// The arguments as a JSON object of texts, formatted as in other formats.
 fn arguments(call: &Call, known: &Known) -> Option<String> {
     let info = known.functions.get(call.function)?;
     let values = args::decoded(info, call)
@@ -301,7 +305,7 @@ fn stream<'a>(origin: &Origin, known: &Known) -> Cell<'a> {
     known.gpus.stream(origin.pid, origin.stream).into()
 }
 
-/// How long it took; null where nothing tells.
+/// The duration; null if it is unknown.
 fn duration<'a>(time: &GpuTime) -> Cell<'a> {
     Length::of(time).map(|length| length.ns).into()
 }

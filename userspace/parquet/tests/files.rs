@@ -1,4 +1,5 @@
-//! Tables of made-up recordings, read back. `tests/readers/parquet_check.py` reads those of real ones.
+//! Tables of synthetic recordings, read back. `tests/readers/parquet_check.py` reads those of real
+//! recordings.
 
 #![allow(
     clippy::disallowed_methods,
@@ -36,7 +37,7 @@ fn open(directory: &Path, table: &str) -> SerializedFileReader<File> {
     SerializedFileReader::new(file).unwrap()
 }
 
-/// Rows as texts by column.
+/// Rows as maps from column to text.
 fn rows(directory: &Path, table: &str) -> Vec<BTreeMap<String, String>> {
     let reader = open(directory, table);
     let rows = reader.get_row_iter(None).unwrap();
@@ -111,7 +112,7 @@ fn memory_is_bounded_by_row_groups() {
     assert_eq!(last.get_ulong(id.unwrap()).unwrap(), ROWS as u64 + 1);
 }
 
-/// Nothing is left of an exporter that is dropped.
+/// An exporter that is dropped leaves no file.
 #[test]
 fn dropped_tables_leave_no_file() {
     let directory = tempfile::tempdir().unwrap();

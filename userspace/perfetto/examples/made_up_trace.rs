@@ -1,4 +1,5 @@
-//! Writes a trace of made-up calls and kernels and says how fast: `made_up_trace FILE [CALLS [DISPATCHES]]`.
+//! Writes a trace of synthetic calls and kernels and prints the speed: `made_up_trace FILE [CALLS
+//! [DISPATCHES]]`.
 
 #![allow(
     clippy::disallowed_methods,
@@ -97,7 +98,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Outer calls of 10 µs, each with one of 4 µs inside, on threads in turn.
+/// Outer calls of 10 µs, each with one of 4 µs inside, on alternating threads.
 fn call(index: u64) -> Call {
     let (pair, inner) = (index / 2, index % 2);
     let outer_begin = START + pair * 2_000;
@@ -134,8 +135,8 @@ fn call(index: u64) -> Call {
     }
 }
 
-/// Kernels of 12 µs, one every 3 µs on each of four queues, so that four run at once; one in 16 becomes known
-/// 1000 later than it should.
+/// Kernels of 12 µs, one every 3 µs on each of four queues, so that four run at the same time. One
+/// in 16 becomes known 1000 dispatches late.
 fn dispatch(index: u64) -> Dispatch {
     let place = if index.is_multiple_of(16) {
         index.saturating_sub(1000)

@@ -1,13 +1,13 @@
-//! Clocks: which one the trace's times are of, and how the others relate to it.
+//! The clock of the trace's times, and its relation to other clocks.
 
 use gputrace_capture::meta::ClockSnapshot;
 
 use crate::{packets::Clocks, wire::clock_snapshot};
 
-/// Number of `CLOCK_BOOTTIME` in Perfetto (`BuiltinClock`): the clock of all times in the trace.
+/// Perfetto's id of `CLOCK_BOOTTIME` (`BuiltinClock`), the clock of all times in the trace.
 pub(crate) const BOOTTIME: u32 = clock_snapshot::BOOTTIME;
 
-/// The packet for `snapshot`. With it a reader can convert the times of other traces of the machine
+/// The packet for `snapshot`. It lets readers convert the times of other traces of the machine
 /// (`perf`, ftrace, logs) and show wall-clock time.
 pub(crate) fn packet(snapshot: &ClockSnapshot) -> Clocks {
     Clocks {

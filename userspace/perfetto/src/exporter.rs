@@ -1,4 +1,4 @@
-//! The exporter: events in, packets out.
+//! The exporter, which turns events into packets.
 
 use std::{
     collections::HashSet,
@@ -26,8 +26,8 @@ use crate::{
 
 /// Writes a Perfetto trace into `W`, packet by packet.
 ///
-/// Memory grows with the number of processes, threads, functions, libraries, kernels and queues, not with
-/// that of calls, dispatches or copies.
+/// Memory grows with the number of processes, threads, functions, libraries, kernels and queues,
+/// but not with the number of calls, dispatches or copies.
 #[derive(Debug)]
 pub struct TraceWriter<W> {
     out: Sequence<W>,
@@ -37,7 +37,7 @@ pub struct TraceWriter<W> {
     sampled: Sampled,
     gpu: GpuWork,
     libraries: HashSet<String>,
-    /// Latest moment heard of, ns `CLOCK_BOOTTIME`: for what has no time of its own.
+    /// Latest time seen, ns `CLOCK_BOOTTIME`, used for events without a time.
     now: u64,
     /// `CLOCK_BOOTTIME` of the last clock snapshot written.
     clocks: Option<u64>,
@@ -54,7 +54,7 @@ impl<W: Write> TraceWriter<W> {
         Self::with_options(output, PerfettoOptions::default())
     }
 
-    /// As [`TraceWriter::new`], written as `options` say.
+    /// As [`TraceWriter::new`], with `options`.
     ///
     /// # Errors
     /// When `output` cannot be written.
@@ -83,7 +83,7 @@ impl<W: Write> TraceWriter<W> {
         })
     }
 
-    /// Adds an event. Events come in the order that [`Event`] promises.
+    /// Adds an event. Events must come in the order that [`Event`] promises.
     ///
     /// # Errors
     /// When the output cannot be written.
@@ -164,8 +164,8 @@ impl<W: Write> TraceWriter<W> {
         }
     }
 
-    /// Writes a snapshot, unless it is not later than the last one: trace processor takes that for an
-    /// error.
+    /// Writes a snapshot, unless it is not later than the last one, which trace processor would
+    /// report as an error.
     fn clocks(&mut self, snapshot: &ClockSnapshot) -> io::Result<()> {
         if snapshot.boottime == 0 || self.clocks >= Some(snapshot.boottime) {
             return Ok(());
@@ -218,7 +218,7 @@ impl PerfettoExporter {
         Self::with_options(directory, file_name, PerfettoOptions::default())
     }
 
-    /// As [`PerfettoExporter::new`], written as `options` say.
+    /// As [`PerfettoExporter::new`], with `options`.
     ///
     /// # Errors
     /// [`OutputError`] if the file cannot be created.

@@ -1,4 +1,4 @@
-//! Strings that occur again and again are stored once and referred to by number.
+//! Interned strings: strings that recur are stored once and referred to by number.
 
 use std::collections::{HashMap, HashSet};
 
@@ -12,15 +12,15 @@ pub(crate) enum Table {
     Categories,
     EventNames,
     AnnotationNames,
-    /// Names of the queues of the GPU's native events, and of copies.
+    /// Names of queues and of copies for native GPU events.
     GpuSpecifications,
-    /// Names of kernels, in the same field.
+    /// Names of kernels; in the same field as [`Self::GpuSpecifications`].
     ComputeStages,
     AnnotationStrings,
 }
 
 impl Table {
-    /// The field's number.
+    /// The field number in `InternedData`.
     const fn field(self) -> u32 {
         match self {
             Self::Categories => 1,
@@ -31,7 +31,7 @@ impl Table {
         }
     }
 
-    /// What is added to numbers, so that tables of the same field have no number in common.
+    /// Offset of the numbers, so that tables of the same field have no number in common.
     const fn from(self) -> u64 {
         match self {
             Self::ComputeStages => 1 << 32,
@@ -40,27 +40,27 @@ impl Table {
     }
 }
 
-/// Places in [`Fixed`]: some times as many as there are such texts.
+/// Number of slots in [`Fixed`]: several times the number of such texts.
 const PLACES: usize = 512;
 
-/// Places from where its address says at which a text may be.
+/// Maximum number of slots tried for a text, starting from the one that its address gives.
 const TRIED: usize = 8;
 
-/// Numbers of texts that are part of this program, found by their addresses in place of their contents: two texts of
-/// the same address and length are the same.
+/// Numbers of texts that are part of this program. They are looked up by address instead of
+/// content: two texts of the same address and length are the same.
 #[derive(Debug)]
 struct Fixed {
     places: Box<[Place]>,
 }
 
-/// One text of the program's.
+/// One text of this program.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Place {
     address: usize,
     length: u32,
-    /// The table's number.
+    /// Discriminant of the table.
     table: u32,
-    /// 0 where there is none.
+    /// 0 if the slot is empty.
     number: u64,
 }
 
@@ -71,10 +71,10 @@ impl Fixed {
         }
     }
 
-    /// Where a text may be.
+    /// The slots where a text may be.
     #[inline(always)]
     fn indices(text: &'static str) -> impl Iterator<Item = usize> {
-        // Texts lie one behind the other: most differ in the lowest bits of their addresses.
+        // Texts are adjacent in memory: most differ in the lowest bits of their addresses.
         let address = text.as_ptr().addr();
         let first = address ^ address >> 9;
         (0..TRIED).map(move |step| first.wrapping_add(step) % PLACES)
@@ -91,7 +91,7 @@ impl Fixed {
         Some(place.number)
     }
 
-    /// Remembers a number, in the place of another one if there are too many.
+    /// Stores a number, replacing another one if all slots are taken.
     fn put(&mut self, table: Table, text: &'static str, number: u64) {
         let mut indices = Self::indices(text);
         let is_free = |index: &usize| {
@@ -103,7 +103,7 @@ impl Fixed {
         if let Some(place) = free.and_then(|index| self.places.get_mut(index)) {
             *place = Place {
                 address: text.as_ptr().addr(),
-                // No text of the program's has 4 GiB.
+                // No text of this program has 4 GiB.
                 length: text.len() as u32,
                 table: table as u32,
                 number,
@@ -116,22 +116,22 @@ impl Fixed {
     }
 }
 
-/// The interned strings of the packet sequence. A dispatch looks up some thirty: the hash is a fast one, with a
-/// random seed.
+/// The interned strings of the packet sequence. A dispatch needs some thirty lookups, so the hash
+/// is a fast one, with a random seed.
 ///
-/// Bounded: when the strings pass the limit, the sequence's incremental state is cleared and all
-/// start again. Whoever keeps a number compares [`Interner::epoch`].
+/// Bounded: when the strings exceed the limit, the sequence's incremental state is cleared and all
+/// numbers become invalid. Code that keeps a number must compare [`Interner::epoch`].
 #[derive(Debug)]
 pub(crate) struct Interner {
     tables: [HashMap<Box<str>, u64, RandomState>; 6],
     fixed: Fixed,
-    /// Processes that are graphics contexts; each is its own number.
+    /// Processes that are interned as graphics contexts, with their ids as numbers.
     contexts: HashSet<u32>,
-    /// The one that was asked for last.
+    /// The context of the last lookup.
     last_context: Option<u32>,
-    /// Entries that no packet holds yet: fields of an `InternedData`.
+    /// Entries that are in no packet yet: fields of an `InternedData`.
     pending: Encoder,
-    /// Bytes of text in the tables.
+    /// Bytes of text in all tables.
     size: usize,
     epoch: u32,
 }
@@ -199,7 +199,7 @@ impl Interner {
         number
     }
 
-    /// The graphics context that stands for process `pid`.
+    /// The number of the graphics context of process `pid`.
     pub(crate) fn context(&mut self, pid: u32) -> u64 {
         if self.last_context != Some(pid) && self.contexts.insert(pid) {
             self.pending
@@ -222,7 +222,7 @@ impl Interner {
         self.epoch
     }
 
-    /// Forgets everything.
+    /// Removes all strings.
     pub(crate) fn clear(&mut self) {
         self.tables.iter_mut().for_each(HashMap::clear);
         self.fixed.clear();
@@ -233,7 +233,7 @@ impl Interner {
         self.epoch = self.epoch.checked_add(1).unwrap_or(1);
     }
 
-    /// Passes the entries that are new since the last call, if any, to `write`.
+    /// Passes the entries added since the last call, if any, to `write`.
     pub(crate) fn take_pending(&mut self, write: impl FnOnce(&[u8])) {
         if !self.pending.as_bytes().is_empty() {
             write(self.pending.as_bytes());

@@ -1,5 +1,5 @@
-//! Perfetto exporter: timeline events become a `.pftrace` file that <https://ui.perfetto.dev> and trace
-//! processor open.
+//! Perfetto exporter: timeline events become a `.pftrace` file that <https://ui.perfetto.dev> and
+//! trace processor open.
 //!
 //! ```text
 //!  Event ──> TraceWriter ──┬─ Call ─────────────> slices     (nesting: where it is drawn)
@@ -11,17 +11,19 @@
 //!                 sequence (flags, interned strings) ┴─> wire (protobuf bytes) ──> file
 //! ```
 //!
-//! A trace is a flat series of `TracePacket`s, so it is written as it comes: memory does not grow with
-//! the number of calls or dispatches. It is encoded by hand (module `wire`), several times faster than
-//! from generated structures; a test has Perfetto's own code read it.
+//! A trace is a flat series of `TracePacket`s, so it is written as events come: memory does not
+//! grow with the number of calls or dispatches. It is encoded by hand (module `wire`), several
+//! times faster than from generated structures. A test reads it with Perfetto's own code.
 //!
 //! # What is in the trace
 //!
-//! * **Clock**: all times are `CLOCK_BOOTTIME`, in ns. Clock snapshots relate it to the other clocks.
-//! * **Tracks**: a process track for each process, a thread track for each thread (module `tracks` has
-//!   the scheme of uuids), tracks for each GPU's queues and copies, and two tracks of gputrace's own.
-//! * **API calls**: slices named like the function, in category `hip_api` or `hsa_api`. Annotations, in
-//!   queries `EXTRACT_ARG(arg_set_id, 'debug.NAME')`:
+//! * **Clock**: all times are `CLOCK_BOOTTIME`, in ns. Clock snapshots relate it to the other
+//!   clocks.
+//! * **Tracks**: a process track for each process, a thread track for each thread (module `tracks`
+//!   describes the uuids), tracks for each GPU's queues and copies, and two tracks of gputrace's
+//!   own.
+//! * **API calls**: slices named like the function, in category `hip_api` or `hsa_api`.
+//!   Annotations, in queries `EXTRACT_ARG(arg_set_id, 'debug.NAME')`:
 //!
 //!   | name | value |
 //!   |---|---|
@@ -34,11 +36,12 @@
 //!   | `ancestor_id` | correlation id of the enclosing call, or 0 |
 //!   | `tid` | thread id |
 //!   | `begin_ns`, `end_ns` | exact times; only where the slice had to be moved (module `nesting`) |
-//! * **GPU work**: slices named like the kernel, in category `kernel_dispatch`, or like the direction of the
-//!   copy, in category `memory_copy`. Only spans whose times are real (quality `exact` or `sampled`) are
-//!   among the GPU's own; the others are in rows that say so, in categories with `_untimed` appended.
-//!   Work that had not ended is drawn up to the end of the recording and marked like an unfinished call.
-//!   Annotations, besides `kind`, `corr_id` (innermost call), `outermost_corr_id`, `pid` and `tid`:
+//! * **GPU work**: slices named like the kernel, in category `kernel_dispatch`, or like the
+//!   direction of the copy, in category `memory_copy`. Only spans whose times are real (quality
+//!   `exact` or `sampled`) are on the GPU's own tracks; the others are on tracks that say so, in
+//!   categories with the suffix `_untimed`. Work that had not ended is drawn up to the end of the
+//!   recording and marked like an unfinished call. Annotations, besides `kind`, `corr_id`
+//!   (innermost call), `outermost_corr_id`, `pid` and `tid`:
 //!
 //!   | name | value |
 //!   |---|---|
@@ -56,19 +59,20 @@
 //!   | `kernarg`, `completion_signal`, `barrier`, `read_later` | the packet |
 //!   | `src_agent`, `dst_agent`, `src_address`, `dst_address`, `copy_bytes`, `engine_mask`, `mb_per_s` | a copy |
 //!
-//!   With [`PerfettoOptions::native_events`] they are there a second time as Perfetto's own GPU events, which
-//!   newer viewers show in a section for GPUs.
-//! * **Flows** lead from the outermost and from the innermost call that asked for it to the GPU work. The id is
-//!   the call's correlation id, so several kernels of one call (a graph) are one chain.
-//! * **Counters** per agent: kernels and bytes of copies that were submitted and had not ended, as far as
-//!   their ends are known.
-//! * **Unfinished calls** end at the moment up to which they were seen open, and an instant of category
-//!   `unfinished` marks them.
-//! * **Lifetimes** (start, exec, rename, exit): instants of category `lifetime` on the thread's track.
-//! * **Loss ledger**: an instant on the track `gputrace: loss ledger`, with every row and the totals as
-//!   annotations; notices of the recorder are beside it.
-//! * **Recording**: instants on the track `gputrace: recording` say how, where and by which command it
-//!   was made, which libraries were probed, and why it ended.
+//!   With [`PerfettoOptions::native_events`] the work is there a second time as Perfetto's own GPU
+//!   events, which newer viewers show in a section for GPUs.
+//! * **Flows** lead to GPU work from the outermost and the innermost call that submitted it. The
+//!   flow id is the call's correlation id, so several kernels of one call (a graph) form a chain.
+//! * **Counters** per agent: kernels and bytes of copies that were submitted and had not ended, as
+//!   far as their ends are known.
+//! * **Unfinished calls** end at the time up to which they were seen open, and are marked by an
+//!   instant of category `unfinished`.
+//! * **Lifetimes** (start, exec, rename, exit): instants of category `lifetime` on the thread's
+//!   track.
+//! * **Loss ledger**: an instant on the track `gputrace: loss ledger`, with every row and the
+//!   totals as annotations; notices of the recorder are on the same track.
+//! * **Recording**: instants on the track `gputrace: recording` say how, where and by which command
+//!   it was made, which libraries were probed, and why it ended.
 //!
 //! ```no_run
 //! # fn main() -> Result<(), gputrace_export::ExportError> {

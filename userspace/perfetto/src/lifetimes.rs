@@ -1,4 +1,4 @@
-//! Processes and threads: their beginnings, ends and names.
+//! Draws begins, ends and names of processes and threads.
 
 use std::io::{self, Write};
 
@@ -55,8 +55,9 @@ pub(crate) fn change<W: Write>(
         }
     };
     let track = match what {
-        // The kernel renames a thread that executes another program just before it does so: the name may
-        // be that of a track to come. Where nothing is drawn yet, the name says everything.
+        // The kernel renames a thread that executes another program just before the exec event: the
+        // name may belong to the next track. If nothing has been drawn yet, the track's name is
+        // enough.
         LifetimeChange::Renamed { .. } => match tracks.drawn(pid, tid) {
             Some(track) => track,
             None => return Ok(()),

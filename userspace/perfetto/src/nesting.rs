@@ -1,25 +1,26 @@
 //! Keeps the slices of a thread properly nested.
 //!
-//! A slice is two packets, a beginning and an end, and an end closes whatever slice is innermost on
-//! the track at that moment; it does not say which. Trace processors sort packets by time, and packets
-//! of the same time stay in the order of the file. So two things must hold for every thread, or slices
-//! silently get the ends of their neighbours:
+//! A slice is two packets, a begin and an end, and an end closes whatever slice is innermost on the
+//! track at that time; it does not say which. Trace processor sorts packets by time, and packets of
+//! the same time stay in the order of the file. So two conditions must hold for every thread, or
+//! slices silently get the ends of their neighbours:
 //!
-//! * among packets of one time, the ends of what is over come before the beginnings of what follows,
-//!   and an enclosing call begins before the calls inside it;
-//! * slices nest: none ends inside a slice that began later.
+//! * Among packets of the same time, the ends of earlier slices come before the begins of later
+//!   ones, and an enclosing call begins before the calls inside it.
+//! * Slices nest: none ends inside a slice that began later.
 //!
-//! The recorder keeps one stack of calls per thread, so recorded calls do nest, and two entries on one
-//! thread are hundreds of nanoseconds apart, so they never begin in the same nanosecond. What is left:
-//! a call may take 0 ns on a coarse clock, which is drawn with 1 ns, and then its end may collide with
-//! its neighbours; and a damaged capture may hold anything. A [`Nest`] follows the calls in the order
-//! of [`gputrace_timeline::event::Event`], holds back the ends of calls that may have more calls
-//! inside, and moves times by as little as keeps the rules. A call that is moved says so
-//! ([`Drawn::moved`]) and gets its exact times as annotations. Only when a call of 0 ns comes at the very
-//! end of the calls around it do these end a nanosecond late without saying so.
+//! The recorder keeps one stack of calls per thread, so recorded calls do nest, and two entries on
+//! one thread are hundreds of nanoseconds apart, so they never begin in the same nanosecond. Two
+//! problems remain. A call may take 0 ns on a coarse clock; it is drawn with 1 ns, and then its end
+//! may collide with its neighbours. And a damaged capture may contain anything. A [`Nest`] follows
+//! the calls in the order of [`gputrace_timeline::event::Event`], holds back the ends of calls that
+//! may have more calls inside, and moves times by as little as the conditions require. A call that
+//! is moved is marked as such ([`Drawn::moved`]) and gets its exact times as annotations. Only when
+//! a call of 0 ns comes at the very end of its enclosing calls do these end a nanosecond late
+//! without a mark.
 //!
-//! A call that comes after calls inside it (it ended later, in another group) is drawn as it is: the
-//! others are in the file already, with times that lie inside.
+//! A call that comes after calls inside it (because it ended later, in another group) is drawn as
+//! it is: the others are already in the file, with times that lie inside.
 
 use std::ops::Range;
 
@@ -30,9 +31,9 @@ use gputrace_timeline::event::Call;
 pub(crate) struct Drawn {
     /// ns, `CLOCK_BOOTTIME`.
     pub(crate) begin: u64,
-    /// Whether beginning or end differ from the call's.
+    /// Whether the drawn begin or end differs from the call's.
     pub(crate) moved: bool,
-    /// Whether no call before it in the event order encloses it.
+    /// Whether no earlier call in the event order encloses it.
     pub(crate) outermost: bool,
 }
 
@@ -40,10 +41,10 @@ pub(crate) struct Drawn {
 #[derive(Clone, Copy, Debug)]
 struct Open {
     correlation: u64,
-    /// When it really began and ended.
+    /// Its true begin and end.
     begin: u64,
     end: u64,
-    /// When it is drawn to begin and end; not before it did.
+    /// Its drawn begin and end, which are not earlier.
     drawn_begin: u64,
     drawn_end: u64,
 }
@@ -59,13 +60,13 @@ impl Open {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Nest {
     open: Vec<Open>,
-    /// Time that the last call which is drawn too long takes up beyond its end.
+    /// The time by which the last call is drawn too long.
     stretched: Range<u64>,
 }
 
 impl Nest {
-    /// Takes the thread's next call: reports the ends that must be written before its beginning to
-    /// `ended`, in order, and says where the call begins.
+    /// Takes the thread's next call: calls `ended`, in order, for the ends that must be written
+    /// before its begin, and returns where the call begins.
     pub(crate) fn place(&mut self, call: &Call, mut ended: impl FnMut(u64)) -> Drawn {
         while let Some(over) = self.open.pop_if(|top| !top.encloses(call)) {
             ended(over.drawn_end);
@@ -101,7 +102,7 @@ impl Nest {
         }
     }
 
-    /// Reports all ends still held back: nothing comes inside these calls any more.
+    /// Reports all ends that are still held back: no more calls come inside these calls.
     pub(crate) fn close(&mut self, ended: impl FnMut(u64)) {
         let all = std::mem::take(&mut self.open);
         all.iter().rev().map(|open| open.drawn_end).for_each(ended);

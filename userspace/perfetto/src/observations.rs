@@ -1,4 +1,4 @@
-//! What the kernel did: rows below the thread, process or GPU that it did it to.
+//! Draws observations in rows below the thread, process or GPU that they concern.
 
 use std::{
     collections::HashMap,
@@ -14,24 +14,25 @@ use crate::{
     tracks::Tracks,
 };
 
-/// A row: whose, and what it shows.
+/// A row: its owner and its content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Row {
-    /// Track of the thread or process, 0 for what belongs to neither.
+    /// Track of the thread or process; 0 if it belongs to neither.
     parent: u64,
     domain: u8,
     gpu_id: u32,
 }
 
-/// Draws observations. Grows with the number of rows.
+/// Draws observations. Memory grows with the number of rows.
 #[derive(Debug, Default)]
 pub(crate) struct Observations {
-    /// The tracks of each row, and when the last slice on each ends. Slices that overlap are on several.
+    /// The tracks of each row, with the end of the last slice on each. Overlapping slices are on
+    /// several tracks.
     rows: HashMap<Row, Vec<(u64, u64)>>,
 }
 
 impl Observations {
-    /// Draws a slice, or an instant for what takes no time.
+    /// Draws a slice, or an instant for an observation that takes no time.
     pub(crate) fn draw<W: Write>(
         &mut self,
         out: &mut Sequence<W>,
@@ -83,7 +84,7 @@ impl Observations {
         Ok(())
     }
 
-    /// A track of the row that is free at that moment.
+    /// A track of the row that is free at this time.
     fn track<W: Write>(
         &mut self,
         out: &mut Sequence<W>,
@@ -107,7 +108,7 @@ impl Observations {
     }
 }
 
-/// What is written beside a row.
+/// The title of a row.
 fn title(row: Row) -> String {
     let what = match Domain::from_id(row.domain) {
         Some(Domain::Sched) => "scheduling",

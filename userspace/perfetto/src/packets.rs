@@ -1,9 +1,9 @@
-//! Packets of which a trace holds few: what tracks are called, how clocks relate, which machine it was.
+//! Rare packets: descriptors of tracks, clock snapshots, the machine.
 //!
-//! Each is a plain structure that writes itself. Perfetto's generated Rust code would do as well, but
-//! it is 355,000 lines for the few messages below, and compiling it took longer than everything else
-//! that gputrace depends on. A test has Perfetto's own code read what is written here
-//! (`tests/official_reader.rs`), so a wrong number does not pass.
+//! Each is a plain structure that encodes itself. Perfetto's generated Rust code would do as well,
+//! but it is 355,000 lines for the few messages below, and compiling it took longer than all other
+//! dependencies of gputrace. A test reads the packets with Perfetto's own code
+//! (`tests/official_reader.rs`), so a wrong field number is noticed.
 
 use crate::wire::{
     Encoder, clock_snapshot, counter_descriptor, packet, process_descriptor, system_info,
@@ -12,7 +12,7 @@ use crate::wire::{
 
 /// The field `data` of a packet.
 pub(crate) trait Data {
-    /// The packet's time, ns, `CLOCK_BOOTTIME`; none where the packet says something timeless.
+    /// The packet's time, ns, `CLOCK_BOOTTIME`; `None` if it has no time.
     fn time(&self) -> Option<u64> {
         None
     }
@@ -21,21 +21,21 @@ pub(crate) trait Data {
     fn encode(&self, encoder: &mut Encoder);
 }
 
-/// `TrackDescriptor`: a track's name, place, and what it shows.
+/// `TrackDescriptor`: a track's name, place and content.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Track<'a> {
     /// Unique in the trace.
     pub(crate) uuid: u64,
-    /// The track above; 0 if there is none.
+    /// Uuid of the track above; 0 if there is none.
     pub(crate) parent: u64,
-    /// Empty where what it shows has a name.
+    /// Empty if the track's content has a name.
     pub(crate) name: &'a str,
-    /// Shows the tracks below in the order of their names.
+    /// Whether the tracks below are shown in order of their names.
     pub(crate) sorted: bool,
     pub(crate) shows: Shows<'a>,
 }
 
-/// What a track shows.
+/// The content of a track.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Shows<'a> {
     #[default]
@@ -51,7 +51,7 @@ pub(crate) enum Unit<'a> {
     Nanoseconds,
     Count,
     Bytes,
-    /// One that Perfetto has no number for.
+    /// A unit for which Perfetto has no enumerator.
     Named(&'a str),
 }
 
@@ -80,7 +80,7 @@ pub(crate) struct Thread<'a> {
 pub(crate) struct Clocks {
     /// ns, `CLOCK_BOOTTIME`.
     pub(crate) time: u64,
-    /// Perfetto's number of each clock, and its time in ns.
+    /// Perfetto's id of each clock, and its time in ns.
     pub(crate) clocks: [(u32, u64); 4],
 }
 

@@ -1,4 +1,4 @@
-//! What gputrace itself has to say: how the recording was made, what was lost, what went wrong.
+//! Writes gputrace's own remarks: how the recording was made, what was lost, what went wrong.
 
 use std::io::{self, Write};
 
@@ -16,7 +16,7 @@ use crate::{
     tracks::OwnTrack,
 };
 
-/// Category of everything that gputrace remarks.
+/// Category of all of gputrace's remarks.
 const CATEGORY: &str = "gputrace";
 
 /// An instant on one of gputrace's tracks.
@@ -34,7 +34,7 @@ fn instant<W: Write>(
     })
 }
 
-/// Writes the machine's description and an instant with everything about the recording.
+/// Writes the machine's description, and an instant with all data about the recording.
 pub(crate) fn recording<W: Write>(out: &mut Sequence<W>, recording: &Recording) -> io::Result<()> {
     out.packet(&System {
         release: &recording.kernel_release,
@@ -85,7 +85,7 @@ pub(crate) fn recording<W: Write>(out: &mut Sequence<W>, recording: &Recording) 
     )
 }
 
-/// Writes which library `function`, the first one of it, belongs to.
+/// Writes the library of `function`, which is its first function.
 pub(crate) fn library<W: Write>(
     out: &mut Sequence<W>,
     time: u64,
@@ -106,7 +106,8 @@ pub(crate) fn notice<W: Write>(out: &mut Sequence<W>, notice: &Notice) -> io::Re
     })
 }
 
-/// Writes the account. Its name says the essential, so that nobody need click to know of a loss.
+/// Writes the account. Its name tells whether there are losses, so that nobody needs to click on
+/// it.
 pub(crate) fn ledger<W: Write>(out: &mut Sequence<W>, ledger: &Ledger) -> io::Result<()> {
     let (total, shown) = (ledger.total(), ledger.without_values());
     let name = format!(
@@ -185,6 +186,7 @@ pub(crate) fn end<W: Write>(out: &mut Sequence<W>, end: &End) -> io::Result<()> 
 
 /// Writes that the capture stops without an orderly end.
 pub(crate) fn no_end<W: Write>(out: &mut Sequence<W>, time: u64) -> io::Result<()> {
-    let name = "end of capture: it was cut off, the recorder was killed or could not write on";
+    let name = "end of capture: it was cut off, the recorder was killed or could not continue \
+        writing";
     instant(out, OwnTrack::Recording, time, name, |_| ())
 }

@@ -1,4 +1,4 @@
-//! What GPUs and processes were read to use: counters below the agent or the process.
+//! Draws readings of counters below the agent or the process.
 
 use std::{
     collections::HashMap,
@@ -16,7 +16,7 @@ use crate::{
     tracks::Tracks,
 };
 
-/// Draws counters. Grows with their number.
+/// Draws counters. Memory grows with their number.
 #[derive(Debug, Default)]
 pub(crate) struct Sampled {
     tracks: HashMap<Arc<Counter>, u64>,

@@ -1,4 +1,4 @@
-//! The packet sequence: everything that is written goes through here, in order.
+//! The packet sequence, through which everything is written in order.
 
 use std::io::{self, Write};
 
@@ -12,16 +12,16 @@ use crate::{
     wire::{Encoder, annotation, packet, packet_defaults, render_stage, trace, track_event},
 };
 
-/// `trusted_packet_sequence_id` of every packet. Interned numbers belong to a sequence, and we are the
-/// only writer, so there is one.
+/// `trusted_packet_sequence_id` of every packet. Interned numbers belong to a sequence. There is
+/// only one writer, and so only one sequence.
 const SEQUENCE: u32 = 1;
 
-/// Bytes of interned text after which the tables start again. A recording of all ROCm functions
+/// Bytes of interned text after which the tables are reset. A recording of all ROCm functions
 /// interns some 100 KiB.
 const INTERNED_LIMIT: usize = 4 << 20;
 
-/// Bytes of encoded packets collected before they go to the output: what a file takes without copying it into a buffer of
-/// its own, and fits the processor's second cache.
+/// Bytes of encoded packets that are collected for one write: a file takes them without copying
+/// them into a buffer of its own, and they fit into the CPU's second-level cache.
 const BATCH: usize = 256 << 10;
 
 /// Values of `TrackEvent.Type`.
@@ -33,10 +33,10 @@ pub(crate) enum EventType {
     Counter = 4,
 }
 
-/// Work of a GPU for viewers that know GPUs.
+/// GPU work in the form of Perfetto's native GPU events.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NativeEvent {
-    /// Unique among these.
+    /// Unique among native events.
     pub(crate) id: u64,
     /// ns, `CLOCK_BOOTTIME`.
     pub(crate) begin: u64,
@@ -44,11 +44,11 @@ pub(crate) struct NativeEvent {
     pub(crate) duration: u64,
     /// Number of the GPU.
     pub(crate) gpu: u32,
-    /// Process.
+    /// Process id.
     pub(crate) pid: u32,
-    /// Number in [`Table::GpuSpecifications`] of the name of the track.
+    /// Number of the track's name in [`Table::GpuSpecifications`].
     pub(crate) queue: u64,
-    /// Number of the name of the slice, there or in [`Table::ComputeStages`].
+    /// Number of the slice's name, there or in [`Table::ComputeStages`].
     pub(crate) stage: u64,
     /// How it was launched, if it is a kernel.
     pub(crate) launch: Option<NativeLaunch>,
@@ -57,13 +57,13 @@ pub(crate) struct NativeEvent {
 /// How a kernel was launched (`GpuRenderStageEvent.ComputeKernelLaunch`).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NativeLaunch {
-    /// Workgroups.
+    /// Grid in workgroups.
     pub(crate) grid: [u32; 3],
-    /// Work-items of a workgroup.
+    /// Size of a workgroup in work-items.
     pub(crate) workgroup: [u32; 3],
-    /// Work-items in all.
+    /// Size of the grid in work-items.
     pub(crate) threads: u64,
-    /// Registers and bytes, by Perfetto's names, if the kernel is known.
+    /// Registers and bytes by Perfetto's names, if the kernel is known.
     pub(crate) resources: Option<[(&'static str, u64); 3]>,
 }
 
@@ -90,16 +90,16 @@ impl NativeLaunch {
     }
 }
 
-/// Writes packets. Holds no more than one batch of them.
+/// Writes packets. Holds at most one batch of them.
 #[derive(Debug)]
 pub(crate) struct Sequence<W> {
     output: W,
     batch: Encoder,
     interner: Interner,
     limit: usize,
-    /// The last uuid of a track.
+    /// The last uuid given to a track.
     tracks: u64,
-    /// If packets are to be compressed, the packet that holds the last batch of them.
+    /// If packets are compressed, the packet that holds the last compressed batch.
     compressed: Option<Encoder>,
 }
 
@@ -123,18 +123,18 @@ impl<W: Write> Sequence<W> {
         Ok(sequence)
     }
 
-    /// Has packets compressed from here on.
+    /// Compresses packets from here on.
     pub(crate) fn compress(&mut self) {
         self.compressed = Some(Encoder::default());
     }
 
-    /// A uuid for another track.
+    /// The uuid of a new track.
     pub(crate) fn new_track(&mut self) -> u64 {
         self.tracks += 1;
         self.tracks
     }
 
-    /// Must be called before numbers of interned strings are got for new events: clears the tables if
+    /// Must be called before interned numbers are obtained for new events: resets the tables if
     /// they have grown too large, which makes all numbers invalid.
     pub(crate) fn bound_interning(&mut self) -> io::Result<()> {
         if self.interner.size() > self.limit {
@@ -149,7 +149,8 @@ impl<W: Write> Sequence<W> {
         &mut self.interner
     }
 
-    /// Tells readers to forget all interned strings, and that times are `CLOCK_BOOTTIME` from here on.
+    /// Tells readers to reset all interned strings, and that times are `CLOCK_BOOTTIME` from here
+    /// on.
     fn clear_state(&mut self, first: bool) -> io::Result<()> {
         self.batch.message(trace::PACKET, |encoder| {
             encoder.uint(packet::SEQUENCE_FLAGS, packet::INCREMENTAL_STATE_CLEARED);
@@ -164,7 +165,7 @@ impl<W: Write> Sequence<W> {
         self.drain(BATCH)
     }
 
-    /// Appends a packet that says something rare.
+    /// Appends a rare packet.
     pub(crate) fn packet(&mut self, data: &impl Data) -> io::Result<()> {
         self.batch.message(trace::PACKET, |encoder| {
             if let Some(time) = data.time() {
@@ -177,8 +178,8 @@ impl<W: Write> Sequence<W> {
         self.drain(BATCH)
     }
 
-    /// Appends a `TrackEvent` at `time` (ns, `CLOCK_BOOTTIME`) on the track `track`, with what `content`
-    /// adds to it.
+    /// Appends a `TrackEvent` at `time` (ns, `CLOCK_BOOTTIME`) on the track `track`, with the
+    /// content that `content` adds.
     #[inline]
     pub(crate) fn event(
         &mut self,
@@ -192,7 +193,7 @@ impl<W: Write> Sequence<W> {
             encoder.uint(track_event::TRACK_UUID, track);
             content(&mut EventContent { encoder, interner });
         };
-        // Only beginnings have annotations that fill more than 127 bytes.
+        // Only begins have annotations that fill more than 127 bytes.
         match event_type {
             EventType::SliceBegin => self.timed::<true>(time, packet::TRACK_EVENT, event),
             _ => self.timed::<false>(time, packet::TRACK_EVENT, event),
@@ -218,7 +219,8 @@ impl<W: Write> Sequence<W> {
         )
     }
 
-    /// Appends a packet of `time` whose field `data` is what `content` writes, which is `LONG` or not.
+    /// Appends a packet with a time, whose field `data` has the content that `content` writes.
+    /// `LONG` tells whether it usually has 128 bytes or more.
     #[inline(always)]
     fn timed<const LONG: bool>(
         &mut self,
@@ -238,7 +240,8 @@ impl<W: Write> Sequence<W> {
             } else {
                 encoder.message(data, |encoder| content(encoder, interner));
             }
-            // Readers take a packet's interned strings before its event, wherever they stand in it.
+            // Readers process a packet's interned strings before its event, wherever they are in
+            // it.
             interner.take_pending(|entries| encoder.bytes(packet::INTERNED_DATA, entries));
         };
         if LONG {
@@ -255,7 +258,7 @@ impl<W: Write> Sequence<W> {
         Ok(self.output)
     }
 
-    /// Hands the batch to the output if it is longer than `threshold` bytes.
+    /// Writes the batch to the output if it is longer than `threshold` bytes.
     #[inline]
     fn drain(&mut self, threshold: usize) -> io::Result<()> {
         if self.batch.as_bytes().len() <= threshold {
@@ -270,7 +273,7 @@ impl<W: Write> Sequence<W> {
         match &mut self.compressed {
             None => self.output.write_all(packets)?,
             Some(packet) => {
-                // What is in a compressed packet is a trace by itself: a series of packets.
+                // The content of a compressed packet is itself a trace: a series of packets.
                 let mut encoder = ZlibEncoder::new(Vec::new(), Compression::fast());
                 encoder.write_all(packets)?;
                 let bytes = encoder.finish()?;
@@ -293,7 +296,7 @@ pub(crate) enum Value<'a> {
     Uint(u64),
     Int(i64),
     Real(f64),
-    /// Shown in hex.
+    /// A pointer, shown in hex.
     Pointer(u64),
     /// Number in [`Table::AnnotationStrings`].
     Interned(u64),
@@ -320,7 +323,7 @@ impl EventContent<'_> {
         self.title(category, name);
     }
 
-    /// Sets a category, and a name that hardly occurs twice.
+    /// Sets a category, and a name that rarely recurs.
     pub(crate) fn rare_title(&mut self, category: &str, name: &str) {
         let category = self.interner.number(Table::Categories, category);
         self.encoder.uint(track_event::CATEGORY_IIDS, category);
@@ -334,7 +337,8 @@ impl EventContent<'_> {
         self.title(category, name);
     }
 
-    /// Connects the event with the others that have the flow `id`, in the order of their times. 0 is none.
+    /// Connects the event with the others that have the flow `id`, in order of their times. 0 means
+    /// no flow.
     pub(crate) fn flow(&mut self, id: u64) {
         if id != 0 {
             self.encoder.fixed(track_event::FLOW_IDS, id);
@@ -347,7 +351,7 @@ impl EventContent<'_> {
             .uint(track_event::COUNTER_VALUE, value.cast_unsigned());
     }
 
-    /// Sets the value of a counter that is no whole number.
+    /// Sets the value of a counter as a floating-point number.
     pub(crate) fn real_counter(&mut self, value: f64) {
         self.encoder
             .fixed(track_event::DOUBLE_COUNTER_VALUE, value.to_bits());
@@ -367,18 +371,19 @@ impl EventContent<'_> {
 pub(crate) struct Annotations<'a> {
     encoder: &'a mut Encoder,
     interner: &'a mut Interner,
-    /// Field of the enclosing message that holds one of them.
+    /// Number of the field that holds them in the enclosing message.
     field: u32,
 }
 
 impl Annotations<'_> {
-    /// Adds annotations as they were once encoded, see [`Annotations::encode`].
+    /// Adds annotations that [`Annotations::encode`] has encoded.
     #[inline]
     pub(crate) fn encoded(&mut self, encoded: &[u8]) {
         self.encoder.fields(encoded);
     }
 
-    /// Encodes annotations for [`Annotations::encoded`], as long as [`Interner::epoch`] stays the same.
+    /// Encodes annotations for [`Annotations::encoded`]; valid while [`Interner::epoch`] stays the
+    /// same.
     pub(crate) fn encode(&mut self, content: impl FnOnce(&mut Annotations<'_>)) -> Box<[u8]> {
         let mut encoder = Encoder::default();
         content(&mut Annotations {
@@ -389,7 +394,7 @@ impl Annotations<'_> {
         encoder.as_bytes().into()
     }
 
-    /// [`Interner::epoch`].
+    /// The current [`Interner::epoch`].
     pub(crate) fn epoch(&self) -> u32 {
         self.interner.epoch()
     }
@@ -452,7 +457,7 @@ impl Annotations<'_> {
         self.put(name, value);
     }
 
-    /// [`Annotations::put`] with a text that occurs often, by name.
+    /// [`Annotations::put`] with a text that recurs, by name.
     #[inline(always)]
     pub(crate) fn named_text(&mut self, name: &'static str, text: &'static str) {
         let text = self.interner.fixed(Table::AnnotationStrings, text);
@@ -476,7 +481,8 @@ impl Annotations<'_> {
         self.dictionary(name, content);
     }
 
-    /// Adds an array of dictionaries, one for each of `items`; they appear as `debug.NAME[INDEX].ENTRY`.
+    /// Adds an array of dictionaries, one for each of `items`; they appear as
+    /// `debug.NAME[INDEX].ENTRY`.
     pub(crate) fn named_array<T>(
         &mut self,
         name: &str,

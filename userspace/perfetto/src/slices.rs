@@ -1,4 +1,4 @@
-//! API calls as slices.
+//! Draws API calls as slices.
 
 use std::{
     collections::HashMap,
@@ -20,8 +20,8 @@ use crate::{
     tracks::Tracks,
 };
 
-/// Annotations that every slice, or many, have. The names are those of rocprofv3's traces where it has
-/// one, so that queries written for them work.
+/// Interned names of annotations that all or many slices have. They are the names in rocprofv3's
+/// traces where it has them, so that queries written for those work.
 #[derive(Clone, Copy, Debug, Default)]
 struct Names {
     args: u64,
@@ -54,7 +54,7 @@ impl Names {
     }
 }
 
-/// A function, and the interned numbers of everything about it.
+/// A function, and its interned numbers.
 #[derive(Debug)]
 struct Function {
     info: FunctionInfo,
@@ -63,7 +63,7 @@ struct Function {
     category: u64,
     name: u64,
     kind: u64,
-    /// In the order of [`args::names`].
+    /// Numbers of the argument names, in the order of [`args::names`].
     arguments: Vec<u64>,
 }
 
@@ -89,7 +89,7 @@ impl Function {
         self.name = interner.number(Table::EventNames, &self.info.function.name);
         self.kind = interner.number(Table::AnnotationStrings, &Ledger::domain_name(call.domain));
         self.arguments.clear();
-        // Which fields a request to the driver has differs from one to the next: they go by their names.
+        // Requests to the driver have varying fields, so these are looked up by name.
         if call.request.is_none() {
             let names = args::names(&self.info);
             self.arguments
@@ -98,8 +98,8 @@ impl Function {
     }
 }
 
-/// rocprofv3's category: `hip_api` for HIP's runtime and compiler functions, `hsa_api` for all of HSA.
-/// It names its CSV files by the same words.
+/// rocprofv3's category, by which it also names its CSV files: `hip_api` for HIP's runtime and
+/// compiler functions, `hsa_api` for all of HSA.
 fn category(domain: Option<Domain>) -> &'static str {
     domain.map_or("unknown_api", Domain::csv_stem)
 }
@@ -111,36 +111,36 @@ type Status = (u32, usize);
 #[derive(Debug, Default)]
 struct Statuses {
     all: HashMap<Status, u64, RandomState>,
-    /// The one that was asked for last.
+    /// The last lookup.
     last: Option<(Status, u64)>,
 }
 
-/// Draws calls. Grows with the number of functions.
+/// Draws calls. Memory grows with the number of functions.
 #[derive(Debug, Default)]
 pub(crate) struct Slices {
     functions: HashMap<u32, Function, RandomState>,
-    /// Whether calls are to be connected with what they made GPUs do.
+    /// Whether calls are connected with the GPU work that they submitted.
     flows: bool,
     /// Epoch of `names` and `statuses`.
     epoch: u32,
     names: Names,
-    /// The text `single_stepped`.
+    /// Number of the text `single_stepped`.
     stepped: u64,
     statuses: Statuses,
 }
 
 impl Slices {
-    /// Takes note of a function.
+    /// Learns of a function.
     pub(crate) fn function(&mut self, info: &FunctionInfo) {
         self.functions
             .insert(info.function.id, Function::new(info.clone()));
     }
 
-    /// Has every call that comes connected with what it made GPUs do.
+    /// From now on, connects calls with the GPU work that they submitted.
     ///
-    /// A call may come before or after that, and nothing says beforehand which of them will make a GPU
-    /// do anything, so each becomes an end of the flow with its correlation id. A flow with one end is not
-    /// drawn.
+    /// A call may come before or after its work, and it is unknown in advance which calls submit
+    /// work. So each call becomes an end of the flow with its correlation id. A flow with only one
+    /// end is not drawn.
     pub(crate) fn connect(&mut self) {
         self.flows = true;
     }
@@ -197,7 +197,8 @@ impl Slices {
                 });
             } else if is_annotated || !function.arguments.is_empty() {
                 annotations.dictionary(names.args, |entries| {
-                    // The iterator is a chain, which walks itself faster than it can be asked for one after the other.
+                    // The iterator is a chain, for which `for_each` is faster than calling `next`
+                    // repeatedly.
                     args::placed(&function.info, call).for_each(|(slot, value)| {
                         if let Some(name) = function.arguments.get(slot) {
                             values.put(entries, *name, value);
@@ -239,7 +240,8 @@ impl Slices {
     }
 }
 
-/// Where a call is drawn: track and place on it. Ends of calls before it that are due are written.
+/// Decides where a call is drawn: its track and its place there. Writes the ends of earlier calls
+/// that are due.
 fn place<W: Write>(
     out: &mut Sequence<W>,
     tracks: &mut Tracks,
@@ -270,12 +272,12 @@ fn place<W: Write>(
     Ok((track, drawn))
 }
 
-/// When a range that may overlap is drawn to end: not when it begins.
+/// The drawn end of a range that may overlap with others: later than its begin.
 fn free_end(call: &Call) -> u64 {
     call.end.max(call.begin.saturating_add(1))
 }
 
-/// What is known of a function that the capture does not describe.
+/// The description of a function that is missing in the capture.
 fn unknown(call: &Call) -> FunctionInfo {
     FunctionInfo {
         function: gputrace_capture::meta::Function {
@@ -302,13 +304,13 @@ fn unfinished(how: CallEnd) -> Option<&'static str> {
 
 /// Makes an unfinished call visible without a click.
 ///
-/// The slice itself ends at the moment up to which the call is known to have been open, and keeps the
-/// function's name. Leaving its end out would make the viewer draw it as unfinished by itself, but to
-/// the end of the trace, also when its thread ended long before; on the thread of a process that
-/// executed another program, every later call would appear inside it; and queries would see a duration
-/// of -1. A changed name or a second category would hide the call from queries for the function. So the
-/// slice says it in its annotation `unfinished`, and an instant at its end says it to the eye, once for
-/// all calls open inside each other.
+/// The slice itself ends at the time up to which the call is known to have been open, and keeps the
+/// function's name. Without an end, the viewer would draw it as unfinished by itself, but up to the
+/// end of the trace, even if its thread ended long before. On the thread of a process that executed
+/// another program, every later call would appear inside it, and queries would see a duration of
+/// -1. A different name or a second category would hide the call from queries for the function. So
+/// the slice has the annotation `unfinished`, and an instant at its end makes it visible, one for
+/// all unfinished calls that are nested in each other.
 fn mark_unfinished<W: Write>(
     out: &mut Sequence<W>,
     track: u64,
@@ -369,7 +371,7 @@ impl Values<'_> {
 }
 
 impl Values<'_> {
-    /// The number of the text of a status code.
+    /// The interned number of a status code's text.
     fn status(
         &mut self,
         annotations: &mut Annotations<'_>,
@@ -388,7 +390,8 @@ impl Values<'_> {
     }
 }
 
-/// Writes fields of a request to the driver, or annotations of a region, which have none of the kinds that are interned.
+/// Writes fields of a request to the driver, or annotations of a region, which contain no values
+/// that are interned.
 fn put_named<'a>(
     annotations: &mut Annotations<'_>,
     fields: impl Iterator<Item = (&'a str, ArgValue<'a>)>,

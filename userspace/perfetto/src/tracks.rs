@@ -1,9 +1,10 @@
 //! Tracks: one per process, one per thread, and two of gputrace's own.
 //!
-//! A track's uuid is its number in the trace ([`Sequence::new_track`]), so that exporting a capture again gives the same
-//! ones; small ones, because every packet has one.
-//! Ids of processes and threads may be used again in a recording, by others or by another program that the process executed:
-//! then a track of its own begins. (Trace processor takes a second uuid for a pid or tid to mean just that, and shows both.)
+//! A track's uuid is its number in the trace ([`Sequence::new_track`]), so that exporting a capture
+//! again gives the same uuids. They are small numbers, because every packet has one. Ids of
+//! processes and threads may be reused in a recording, and a process may execute another program:
+//! then a new track begins. (Trace processor takes a second uuid for a pid or tid to mean just
+//! that, and shows both.)
 
 use std::{
     collections::BTreeMap,
@@ -18,10 +19,10 @@ use crate::{
     sequence::{EventType, Sequence},
 };
 
-/// Longest `comm` that the kernel keeps, in bytes (`TASK_COMM_LEN` less the NUL).
+/// Maximum length of `comm` in bytes (`TASK_COMM_LEN` without the NUL).
 const COMM_MAX: usize = 15;
 
-/// A track that shows gputrace's own remarks, with its uuid.
+/// A track for gputrace's own remarks; the value is its uuid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OwnTrack {
     /// How the recording was made and how it ended.
@@ -44,11 +45,11 @@ impl OwnTrack {
 }
 
 impl OwnTrack {
-    /// The largest uuid of these.
+    /// The largest of these uuids.
     pub(crate) const LAST: u64 = Self::Ledger as u64;
 }
 
-/// What the trace knows of a track.
+/// How much of a track's description is in the trace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Described {
     /// Nothing.
@@ -61,7 +62,7 @@ enum Described {
 }
 
 impl Described {
-    /// There is news about what the track shows.
+    /// Marks the description as outdated, because something about the track has changed.
     fn outdate(&mut self) {
         if *self == Self::Yes {
             *self = Self::Outdated;
@@ -72,13 +73,13 @@ impl Described {
 /// A process, or one of the programs that it executed.
 #[derive(Debug, Default)]
 struct Process {
-    /// How many had the id before.
+    /// Number of processes and programs that had the id before.
     generation: u32,
-    /// If anything of it is described.
+    /// Uuid; valid if a description has been written.
     track: u64,
     info: ProcessInfo,
     described: Described,
-    /// Tracks of ranges that may overlap, and when the last range on each ends, ns.
+    /// Tracks of ranges that may overlap, with the end of the last range on each, ns.
     lanes: Vec<(u64, u64)>,
 }
 
@@ -102,7 +103,7 @@ impl Process {
         })
     }
 
-    /// From here on the id stands for another process or program.
+    /// From here on, the id stands for another process or program.
     fn begin_again(&mut self) {
         self.generation += 1;
         self.described = Described::No;
@@ -117,12 +118,12 @@ impl Process {
     }
 }
 
-/// A thread and what is being drawn on its track.
+/// A thread and the slices being drawn on its track.
 #[derive(Debug, Default)]
 pub(crate) struct Thread {
     pid: u32,
     tid: u32,
-    /// If anything of it is described, its track and that of its process.
+    /// Uuids of its track and of its process's track; valid if a description has been written.
     track: u64,
     parent: u64,
     /// Generation of the process that it belongs to.
@@ -148,17 +149,17 @@ impl Thread {
         self.track
     }
 
-    /// The slices on it.
+    /// The slices on the track.
     pub(crate) fn nest(&mut self) -> &mut Nest {
         &mut self.nest
     }
 
-    /// Marks the thread as ended: its id may be used again.
+    /// Marks the thread as ended: its id may be reused.
     pub(crate) fn exited(&mut self) {
         self.exited = true;
     }
 
-    /// Describes the track, below `process` if it is new.
+    /// Writes the track's description, below `process` if the track is new.
     fn describe<W: Write>(&mut self, out: &mut Sequence<W>, process: u64) -> io::Result<()> {
         match self.described {
             Described::Yes => return Ok(()),
@@ -178,7 +179,7 @@ impl Thread {
         })
     }
 
-    /// Ends all slices that are open.
+    /// Ends all open slices.
     fn close<W: Write>(&mut self, out: &mut Sequence<W>) -> io::Result<()> {
         let track = self.track;
         let mut result = Ok(());
@@ -190,11 +191,11 @@ impl Thread {
         result
     }
 
-    /// From here on the ids stand for another thread, in the process generation `process`.
+    /// From here on, the ids stand for another thread, in the process generation `process`.
     fn begin_again<W: Write>(&mut self, out: &mut Sequence<W>, process: u32) -> io::Result<()> {
         self.close(out)?;
         if self.described == Described::Yes {
-            // Or else the name is news about the thread that begins now.
+            // Otherwise the name already belongs to the thread that begins now.
             self.name.clear();
         }
         self.process = process;
@@ -204,7 +205,8 @@ impl Thread {
     }
 }
 
-/// The process's name; if the kernel cut it, the executable's file name when that begins with it.
+/// The process's name. If the kernel truncated it, the executable's file name if that begins with
+/// it.
 fn display_name(info: &ProcessInfo) -> &str {
     let file = info.executable.rsplit('/').next().unwrap_or_default();
     if info.name.len() >= COMM_MAX && file.starts_with(&info.name) {
@@ -214,11 +216,11 @@ fn display_name(info: &ProcessInfo) -> &str {
     }
 }
 
-/// The tracks in the trace. Grows with the number of processes and threads.
+/// The tracks of the trace. Memory grows with the number of processes and threads.
 ///
-/// A descriptor is written when something is to be drawn on its track, not when its name is heard of:
-/// news of a process that begins, or executes another program, come just before the event that says so,
-/// and belong to a track that does not exist yet.
+/// A descriptor is written when something is drawn on its track, not when its name becomes known:
+/// the new name of a process that begins, or that executes another program, comes just before the
+/// event that says so, and belongs to a track that does not exist yet.
 #[derive(Debug, Default)]
 pub(crate) struct Tracks {
     processes: BTreeMap<u32, Process>,
@@ -226,7 +228,7 @@ pub(crate) struct Tracks {
 }
 
 impl Tracks {
-    /// Describes gputrace's own tracks.
+    /// Writes the descriptions of gputrace's own tracks.
     pub(crate) fn describe_own<W: Write>(out: &mut Sequence<W>) -> io::Result<()> {
         for track in [OwnTrack::Recording, OwnTrack::Ledger] {
             out.packet(&Track {
@@ -238,12 +240,12 @@ impl Tracks {
         Ok(())
     }
 
-    /// Takes note of what is known of a process.
+    /// Learns of a process.
     pub(crate) fn know_process(&mut self, info: &ProcessInfo) {
         self.process(info.pid).learn(info);
     }
 
-    /// Takes note of a thread's name.
+    /// Learns a thread's name.
     pub(crate) fn know_thread(&mut self, pid: u32, tid: u32, name: &str) {
         let process = self.process(pid).generation;
         let thread = self
@@ -256,7 +258,7 @@ impl Tracks {
         }
     }
 
-    /// A process was created. If an earlier one had its id, a track of its own begins.
+    /// A process was created. If an earlier one had its id, a new track begins.
     pub(crate) fn process_started(&mut self, pid: u32) {
         let reused = self
             .threads
@@ -267,7 +269,7 @@ impl Tracks {
         }
         let process = self.process(pid);
         if process.described == Described::Yes {
-            // Or else what is known is news about the process that begins now.
+            // Otherwise the known data already belongs to the process that begins now.
             process.info = ProcessInfo {
                 pid,
                 ..ProcessInfo::default()
@@ -276,10 +278,10 @@ impl Tracks {
         process.begin_again();
     }
 
-    /// A process executed another program, and is called `name` now. If anything was drawn for the
-    /// program before, a track of its own begins: released versions of trace processor never change the
-    /// name of a process that has one, and would show the work of every program under that of, say, the
-    /// shell that started it.
+    /// A process executed another program, and is now called `name`. If anything was drawn for the
+    /// previous program, a new track begins: released versions of trace processor never change the
+    /// name of a process that has one, and would show the work of all programs under the name of,
+    /// say, the shell that started them.
     pub(crate) fn executed(&mut self, pid: u32, name: &str) {
         self.know_thread(pid, pid, name);
         let process = self.process(pid);
@@ -297,7 +299,7 @@ impl Tracks {
         }
     }
 
-    /// A thread was created. If an earlier one of the process had its id, a track of its own begins.
+    /// A thread was created. If an earlier thread of the process had its id, a new track begins.
     pub(crate) fn thread_started<W: Write>(
         &mut self,
         out: &mut Sequence<W>,
@@ -310,7 +312,7 @@ impl Tracks {
         }
     }
 
-    /// The track of process `pid`, described if it was not.
+    /// The track of process `pid`; its description is written first if necessary.
     pub(crate) fn process_track<W: Write>(
         &mut self,
         out: &mut Sequence<W>,
@@ -321,7 +323,7 @@ impl Tracks {
         Ok(process.track)
     }
 
-    /// The thread `tid` of process `pid`, to draw on its track.
+    /// The thread `tid` of process `pid`, ready to draw on its track.
     pub(crate) fn thread<W: Write>(
         &mut self,
         out: &mut Sequence<W>,
@@ -342,8 +344,9 @@ impl Tracks {
         Ok(thread)
     }
 
-    /// A track of process `pid` on which nothing is drawn from `begin` to `end`, for a range that may overlap with
-    /// others. Ranges come in the order of their ends, so that a lane is free from the end of its last on.
+    /// A track of process `pid` on which nothing is drawn from `begin` to `end`, for a range that
+    /// may overlap with others. Ranges come in order of their ends, so a lane is free after the end
+    /// of its last range.
     pub(crate) fn free_lane<W: Write>(
         &mut self,
         out: &mut Sequence<W>,
@@ -367,7 +370,7 @@ impl Tracks {
         Ok(track)
     }
 
-    /// The track of a thread if anything was drawn there. News stay news.
+    /// The track of a thread if anything was drawn on it. Does not update its description.
     pub(crate) fn drawn(&self, pid: u32, tid: u32) -> Option<u64> {
         let process = self.processes.get(&pid)?;
         let thread = self.threads.get(&(pid, tid))?;
@@ -375,7 +378,7 @@ impl Tracks {
         drawn.then_some(thread.track)
     }
 
-    /// Ends all slices that are open, and describes what has no event of its own.
+    /// Ends all open slices, and writes descriptions of tracks without events.
     pub(crate) fn finish<W: Write>(&mut self, out: &mut Sequence<W>) -> io::Result<()> {
         for thread in self.threads.values_mut() {
             thread.close(out)?;

@@ -1,16 +1,16 @@
-//! Protobuf wire format for the packets of which a trace holds millions.
+//! Encodes the protobuf packets of which a trace holds millions.
 //!
-//! A slice has about ten annotations, each a nested message. Built from generated structures, that is
-//! some thirty heap allocations per slice; written straight into a buffer that is used again, none.
-//! Field numbers are those of `protos/perfetto/trace/**.proto`. A test has Perfetto's own code read what is written
-//! here (`tests/official_reader.rs`), so a wrong number does not pass.
+//! A slice has about ten annotations, each a nested message. Building it from generated structures
+//! takes some thirty heap allocations; writing it straight into a reused buffer takes none. Field
+//! numbers are those of `protos/perfetto/trace/**.proto`. A test reads the packets with Perfetto's
+//! own code (`tests/official_reader.rs`), so a wrong field number is noticed.
 
-/// Numbers of `Trace`'s fields.
+/// Field numbers of `Trace`.
 pub(crate) mod trace {
     pub(crate) const PACKET: u32 = 1;
 }
 
-/// Numbers of `TracePacket`'s fields.
+/// Field numbers of `TracePacket`.
 pub(crate) mod packet {
     pub(crate) const CLOCK_SNAPSHOT: u32 = 6;
     pub(crate) const TIMESTAMP: u32 = 8;
@@ -25,17 +25,17 @@ pub(crate) mod packet {
     pub(crate) const TRACK_DESCRIPTOR: u32 = 60;
     pub(crate) const FIRST_PACKET_ON_SEQUENCE: u32 = 87;
 
-    /// Values of `SEQUENCE_FLAGS`: readers forget what was interned, or need it.
+    /// Values of `SEQUENCE_FLAGS`: the interned strings are reset, or needed.
     pub(crate) const INCREMENTAL_STATE_CLEARED: u64 = 1;
     pub(crate) const NEEDS_INCREMENTAL_STATE: u64 = 2;
 }
 
-/// Numbers of `TracePacketDefaults`' fields.
+/// Field numbers of `TracePacketDefaults`.
 pub(crate) mod packet_defaults {
     pub(crate) const TIMESTAMP_CLOCK_ID: u32 = 58;
 }
 
-/// Numbers of `TrackDescriptor`'s fields.
+/// Field numbers of `TrackDescriptor`.
 pub(crate) mod track_descriptor {
     pub(crate) const UUID: u32 = 1;
     pub(crate) const NAME: u32 = 2;
@@ -49,7 +49,7 @@ pub(crate) mod track_descriptor {
     pub(crate) const LEXICOGRAPHIC: u64 = 1;
 }
 
-/// Numbers of `ProcessDescriptor`'s fields.
+/// Field numbers of `ProcessDescriptor`.
 pub(crate) mod process_descriptor {
     pub(crate) const PID: u32 = 1;
     pub(crate) const CMDLINE: u32 = 2;
@@ -57,14 +57,14 @@ pub(crate) mod process_descriptor {
     pub(crate) const START_TIMESTAMP_NS: u32 = 7;
 }
 
-/// Numbers of `ThreadDescriptor`'s fields.
+/// Field numbers of `ThreadDescriptor`.
 pub(crate) mod thread_descriptor {
     pub(crate) const PID: u32 = 1;
     pub(crate) const TID: u32 = 2;
     pub(crate) const THREAD_NAME: u32 = 5;
 }
 
-/// Numbers of `CounterDescriptor`'s fields, and values of its units.
+/// Field numbers of `CounterDescriptor`, and values of its units.
 pub(crate) mod counter_descriptor {
     pub(crate) const UNIT: u32 = 3;
     pub(crate) const UNIT_NAME: u32 = 6;
@@ -74,7 +74,7 @@ pub(crate) mod counter_descriptor {
     pub(crate) const UNIT_SIZE_BYTES: u64 = 3;
 }
 
-/// Numbers of `ClockSnapshot`'s fields and of `Clock`'s, and of the clocks (`BuiltinClock`).
+/// Field numbers of `ClockSnapshot` and `Clock`, and ids of clocks (`BuiltinClock`).
 pub(crate) mod clock_snapshot {
     pub(crate) const CLOCKS: u32 = 1;
     pub(crate) const PRIMARY_TRACE_CLOCK: u32 = 2;
@@ -87,7 +87,7 @@ pub(crate) mod clock_snapshot {
     pub(crate) const BOOTTIME: u32 = 6;
 }
 
-/// Numbers of `SystemInfo`'s fields and of `Utsname`'s.
+/// Field numbers of `SystemInfo` and `Utsname`.
 pub(crate) mod system_info {
     pub(crate) const UTSNAME: u32 = 1;
     pub(crate) const SYSNAME: u32 = 1;
@@ -96,7 +96,7 @@ pub(crate) mod system_info {
     pub(crate) const MACHINE: u32 = 4;
 }
 
-/// Numbers of `TrackEvent`'s fields.
+/// Field numbers of `TrackEvent`.
 pub(crate) mod track_event {
     pub(crate) const CATEGORY_IIDS: u32 = 3;
     pub(crate) const DEBUG_ANNOTATIONS: u32 = 4;
@@ -109,7 +109,7 @@ pub(crate) mod track_event {
     pub(crate) const FLOW_IDS: u32 = 47;
 }
 
-/// Numbers of `GpuRenderStageEvent`'s fields.
+/// Field numbers of `GpuRenderStageEvent`.
 pub(crate) mod render_stage {
     pub(crate) const EVENT_ID: u32 = 1;
     pub(crate) const DURATION: u32 = 2;
@@ -119,24 +119,24 @@ pub(crate) mod render_stage {
     pub(crate) const STAGE_IID: u32 = 14;
     pub(crate) const LAUNCH: u32 = 21;
 
-    /// Of `ComputeKernelLaunch`.
+    /// Field numbers of `ComputeKernelLaunch`.
     pub(crate) const GRID_SIZE: u32 = 1;
     pub(crate) const WORKGROUP_SIZE: u32 = 2;
     pub(crate) const LAUNCH_ARGS: u32 = 3;
 
-    /// Of `ExtraComputeArg`.
+    /// Field numbers of `ExtraComputeArg`.
     pub(crate) const ARG_NAME: u32 = 2;
     pub(crate) const ARG_UINT_VALUE: u32 = 4;
 }
 
-/// Numbers of `InternedGraphicsContext`'s fields, and of it in `InternedData`.
+/// Field numbers of `InternedGraphicsContext`, and its own number in `InternedData`.
 pub(crate) mod graphics_context {
     pub(crate) const IN_INTERNED_DATA: u32 = 23;
     pub(crate) const IID: u32 = 1;
     pub(crate) const PID: u32 = 2;
 }
 
-/// Numbers of `DebugAnnotation`'s fields.
+/// Field numbers of `DebugAnnotation`.
 pub(crate) mod annotation {
     pub(crate) const NAME_IID: u32 = 1;
     pub(crate) const BOOL_VALUE: u32 = 2;
@@ -150,13 +150,13 @@ pub(crate) mod annotation {
     pub(crate) const STRING_VALUE_IID: u32 = 17;
 }
 
-/// Numbers of the fields of `EventCategory`, `EventName`, `DebugAnnotationName`, `InternedString` and
-/// `InternedGpuRenderStageSpecification`, which agree.
+/// Field numbers that `EventCategory`, `EventName`, `DebugAnnotationName`, `InternedString` and
+/// `InternedGpuRenderStageSpecification` have in common.
 pub(crate) mod interned {
     pub(crate) const IID: u32 = 1;
     pub(crate) const TEXT: u32 = 2;
 
-    /// Of `InternedGpuRenderStageSpecification` alone (`RenderStageCategory`).
+    /// Only in `InternedGpuRenderStageSpecification` (`RenderStageCategory`).
     pub(crate) const STAGE_CATEGORY: u32 = 4;
     pub(crate) const STAGE_COMPUTE: u64 = 2;
 }
@@ -167,59 +167,59 @@ const WIRE_LENGTH_DELIMITED: u64 = 2;
 
 /// Appends protobuf fields to a buffer.
 ///
-/// Numbers are written as whole words, of which only as many bytes count as they need: stores of a fixed size, without a
-/// call of `memcpy` for each.
+/// Numbers are written as whole words, of which only as many bytes are kept as the number needs:
+/// these are stores of a fixed size, without a call of `memcpy` for each.
 #[derive(Debug, Default)]
 pub(crate) struct Encoder {
-    /// What was written, up to `end`, and memory for what comes.
+    /// The encoded bytes up to `end`, followed by spare memory.
     bytes: Vec<u8>,
     end: usize,
 }
 
 impl Encoder {
-    /// What was written since the last [`Encoder::clear`].
+    /// The bytes written since the last [`Encoder::clear`].
     pub(crate) fn as_bytes(&self) -> &[u8] {
         self.bytes.get(..self.end).unwrap_or_default()
     }
 
-    /// Forgets what was written and keeps the memory.
+    /// Discards what was written and keeps the memory.
     pub(crate) fn clear(&mut self) {
         self.end = 0;
     }
 
-    /// A field of type `bool`, `uint32`, `uint64` or an enum.
+    /// Writes a field of type `bool`, `uint32`, `uint64` or an enum.
     #[inline(always)]
     pub(crate) fn uint(&mut self, field: u32, value: u64) {
         self.tag(field, WIRE_VARINT);
         self.varint(value);
     }
 
-    /// A field of type `int32` or `int64`.
+    /// Writes a field of type `int32` or `int64`.
     pub(crate) fn signed(&mut self, field: u32, value: i64) {
         self.uint(field, value.cast_unsigned());
     }
 
-    /// A field of type `int32` with a number that is never negative: a larger one loses its top bit, because
-    /// readers refuse a packet with one that does not fit.
+    /// Writes a field of type `int32` whose value is never negative. A larger value loses its top
+    /// bit, because readers reject a packet with a value that does not fit.
     pub(crate) fn int32(&mut self, field: u32, value: u32) {
         self.uint(field, (value & i32::MAX.cast_unsigned()).into());
     }
 
-    /// A field of type `fixed64`.
+    /// Writes a field of type `fixed64`.
     #[inline(always)]
     pub(crate) fn fixed(&mut self, field: u32, value: u64) {
         self.tag(field, WIRE_FIXED64);
         self.push(value.to_le_bytes(), 8);
     }
 
-    /// A field of type `string` or `bytes`.
+    /// Writes a field of type `string` or `bytes`.
     pub(crate) fn bytes(&mut self, field: u32, value: &[u8]) {
         self.tag(field, WIRE_LENGTH_DELIMITED);
         self.varint(value.len() as u64);
         self.fields(value);
     }
 
-    /// Fields that were encoded before.
+    /// Appends fields that were encoded before.
     #[inline]
     pub(crate) fn fields(&mut self, encoded: &[u8]) {
         let end = self.end + encoded.len();
@@ -232,7 +232,7 @@ impl Encoder {
         }
     }
 
-    /// A field whose type is a message of two varint fields, `first` and `second`, of numbers and values.
+    /// Writes a field whose type is a message of two varint fields, each given as (number, value).
     #[inline(always)]
     pub(crate) fn pair(&mut self, field: u32, first: (u32, u64), second: (u32, u64)) {
         let ((first_tag, first_size), (tag, tag_size), (own_tag, own_size)) = (
@@ -240,10 +240,11 @@ impl Encoder {
             word(u64::from(second.0) << 3 | WIRE_VARINT),
             word(u64::from(field) << 3 | WIRE_LENGTH_DELIMITED),
         );
-        // The sizes of tags are known when this is compiled; with those of most programs all but the second value fits a word.
+        // The sizes of tags are compile-time constants; usually everything but the second value
+        // fits into one word.
         let fits = own_size + 1 + first_size + tag_size <= 6;
         if fits && own_size + first_size == 2 && first.1 < 0x80 && second.1 < 1 << 56 {
-            // All places but that of the end are known when this is compiled.
+            // All positions except the end are compile-time constants.
             let (value, value_size) = word(second.1);
             let head = own_tag
                 | ((2 + tag_size + value_size) as u64) << 8
@@ -291,20 +292,21 @@ impl Encoder {
         self.end += head_size + value_size;
     }
 
-    /// A field whose type is a message, with the content that `content` writes, which is most often shorter than 128
-    /// bytes: one byte then holds its length.
+    /// Writes a field whose type is a message; `content` writes its content. Fastest for content
+    /// shorter than 128 bytes, whose length takes one byte.
     #[inline(always)]
     pub(crate) fn message(&mut self, field: u32, content: impl FnOnce(&mut Self)) {
         self.prefixed::<1>(field, content);
     }
 
-    /// As [`Encoder::message`], for content that most often has 128 bytes or more.
+    /// As [`Encoder::message`], for content that usually has 128 bytes or more.
     #[inline(always)]
     pub(crate) fn long_message(&mut self, field: u32, content: impl FnOnce(&mut Self)) {
         self.prefixed::<2>(field, content);
     }
 
-    /// Leaves `ROOM` bytes for the length; content whose length takes another number of bytes is moved.
+    /// Reserves `ROOM` bytes for the length. If the length takes another number of bytes, the
+    /// content is moved.
     #[inline(always)]
     fn prefixed<const ROOM: usize>(&mut self, field: u32, content: impl FnOnce(&mut Self)) {
         self.tag(field, WIRE_LENGTH_DELIMITED);
@@ -322,7 +324,7 @@ impl Encoder {
         }
     }
 
-    /// Puts `length` in the place of `room` bytes at `start`, and moves the content behind them.
+    /// Replaces `room` bytes at `start` by the encoded `length`, and moves the content after them.
     #[cold]
     fn make_room(&mut self, start: usize, room: usize, length: usize) {
         let (prefix, used) = varint(length as u64);
@@ -354,7 +356,7 @@ impl Encoder {
         }
     }
 
-    /// Of more than eight bytes: all of the first eight are followed by another.
+    /// Writes a varint of more than eight bytes, whose first eight all have the continuation bit.
     #[inline]
     fn long_varint(&mut self, value: u64) {
         self.push((sevens(value) | CONTINUED).to_le_bytes(), 8);
@@ -371,7 +373,7 @@ impl Encoder {
         }
     }
 
-    /// Memory behind the end. There always is some.
+    /// Memory after the end, grown as needed.
     #[inline(always)]
     fn room<const SIZE: usize>(&mut self) -> Option<&mut [u8; SIZE]> {
         if self.bytes.len() < self.end + SIZE {
@@ -387,10 +389,10 @@ impl Encoder {
     }
 }
 
-/// The bits that say that another byte follows, in eight bytes.
+/// The continuation bits of a varint's bytes, in eight bytes.
 const CONTINUED: u64 = 0x8080_8080_8080_8080;
 
-/// The varint of a number below 2⁵⁶, the first byte lowest, and how many bytes it has.
+/// The varint of a number below 2⁵⁶, first byte lowest, and its length in bytes.
 #[inline(always)]
 const fn word(value: u64) -> (u64, usize) {
     let used = (63 - (value | 1).leading_zeros() as usize) / 7 + 1;
@@ -406,7 +408,7 @@ const fn sevens(value: u64) -> u64 {
     value & 0x007f_007f_007f_007f | (value & 0x3f80_3f80_3f80_3f80) << 1
 }
 
-/// The varint of `value` and how many bytes of the array it takes.
+/// The varint of `value`, and the number of bytes used in the array.
 fn varint(mut value: u64) -> ([u8; 10], usize) {
     let mut bytes = [0; 10];
     let mut used = 0;

@@ -1,6 +1,7 @@
-//! Traces read back by Perfetto's own Python package (`tests/readers`).
+//! Reads traces with Perfetto's own Python package (`tests/readers`).
 //!
-//! `GPUTRACE_TEST_PYTHON` names an interpreter that has it; `cargo xtask test` sets it. Skipped otherwise.
+//! `GPUTRACE_TEST_PYTHON` names an interpreter that has the package; `cargo xtask test` sets it.
+//! Without it, the tests are skipped.
 
 #![allow(
     clippy::disallowed_methods,
@@ -31,7 +32,7 @@ fn readers() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/readers")
 }
 
-/// Runs Python with `arguments`, or says why not.
+/// Runs Python with `arguments`; prints that the test is skipped if there is no Python.
 fn python(arguments: &[&str]) -> Option<Output> {
     let Some(interpreter) = env::var_os("GPUTRACE_TEST_PYTHON") else {
         gputrace_skip::skipped("GPUTRACE_TEST_PYTHON is not set; `cargo xtask test` sets it");
@@ -167,7 +168,7 @@ fn the_official_protos_find_all_gpu_work_and_agree_with_csv() {
     }
 }
 
-/// Two threads that copy, one of which executes another program in the middle and hangs at the end.
+/// Two threads that copy; one of them executes another program in between and hangs at the end.
 fn events() -> Vec<Event> {
     let mut events = vec![
         Event::Recording(Box::new(Recording {
@@ -208,7 +209,7 @@ fn events() -> Vec<Event> {
         for (pid, tid) in [(10, 10), (20, 21)] {
             let inner = call(number + 2, number + 1, pid, tid, begin + 100, begin + 400);
             let outer = call(number + 1, 0, pid, tid, begin, begin + 500);
-            // Groups of records can have the enclosing call last.
+            // In groups of records, the enclosing call may come last.
             let order = if round % 3 == 0 {
                 [inner, outer]
             } else {

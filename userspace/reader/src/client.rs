@@ -1,4 +1,4 @@
-//! Asking a helper process.
+//! Sends requests to a helper process.
 
 use std::{
     cell::RefCell,
@@ -25,29 +25,31 @@ use crate::{
     stuck,
 };
 
-/// How long an answer may take: a thousand times what it takes, and enough for a disk to bring a page.
+/// Maximum wait for an answer: a thousand times the usual time, and enough for a disk to read a
+/// page.
 const PATIENCE: Duration = Duration::from_millis(200);
 
-/// The same where many processes do not answer.
+/// Maximum wait for an answer when many processes do not answer.
 const LEAST_PATIENCE: Duration = Duration::from_millis(20);
 
-/// The same when the recording is over.
+/// Maximum wait for an answer when the recording is over.
 const LAST_PATIENCE: Duration = Duration::from_millis(10);
 
-/// How long a helper that could run may take to get a processor.
+/// Maximum time for a runnable helper to get a processor.
 const STARVED: Duration = Duration::from_secs(1);
 const LAST_STARVED: Duration = Duration::from_millis(100);
 
-/// How long a helper may take to start: its program may have to come from a busy disk.
+/// Maximum time for a helper to start: its program may have to be read from a busy disk.
 const START: Duration = Duration::from_secs(10);
 
-/// How often it is asked meanwhile whether there is a hurry now.
+/// How often to check, while a helper starts, whether there is a hurry now.
 const START_LOOK: Duration = Duration::from_millis(50);
 
-/// Helpers that SIGKILL has not ended. More are not left behind: then nothing is read any more.
+/// Maximum number of helpers that SIGKILL has not ended. When it is reached, nothing is read any
+/// more.
 const MOST_LEFT: usize = 64;
 
-/// Stands for a process that is not known; no process has this number.
+/// Stands for an unknown process; no process has this id.
 const NOBODY: u32 = 0;
 
 static HURRY: OnceLock<Instant> = OnceLock::new();
@@ -61,7 +63,7 @@ thread_local! {
 
 /// See [`crate::hurry_from`].
 pub(crate) fn hurry_from(deadline: Instant) {
-    // Said before: the first holds.
+    // If a deadline was set before, that one stays.
     let _ = HURRY.set(deadline);
 }
 
@@ -92,7 +94,7 @@ pub(crate) fn memory(pid: u32, address: u64, buffer: &mut [u8]) -> io::Result<us
     Ok(done)
 }
 
-/// See [`crate::places`]; at most as many as are asked for at once.
+/// See [`crate::places`]. Reads at most as many places as one request allows.
 pub(crate) fn places(pid: u32, addresses: &[u64], each: usize) -> io::Result<Vec<u8>> {
     let addresses: Vec<u8> = addresses
         .iter()
@@ -108,7 +110,7 @@ pub(crate) fn places(pid: u32, addresses: &[u64], each: usize) -> io::Result<Vec
     Ok(all)
 }
 
-/// See [`crate::run`].
+/// See [`crate::run()`].
 pub(crate) fn run(run: &Run) -> io::Result<Vec<Look>> {
     let now = Instant::now();
     let places = run.places.iter().take(PLACES);
@@ -128,7 +130,7 @@ pub(crate) fn run(run: &Run) -> io::Result<Vec<Look>> {
     };
     let is_alone = asked.places.iter().all(|(pid, _)| pid == first);
     let question = Question {
-        // Of several nobody knows which one it was.
+        // With several processes, it is unknown which one did not answer.
         pid: if is_alone { *first } else { NOBODY },
         length: u64::from(run.between),
         what: What::Run(&asked.encode()),
@@ -160,7 +162,7 @@ pub(crate) fn helper_time() -> Duration {
     })
 }
 
-/// The time of a processor that a process has had.
+/// Processor time that a process has used.
 fn time_of(pid: u32) -> Option<Duration> {
     let pid = libc::pid_t::try_from(pid).ok()?;
     let mut clock = 0;
@@ -194,12 +196,12 @@ pub(crate) fn file(pid: u32, name: &str, limit: u64) -> io::Result<Vec<u8>> {
     Ok(all)
 }
 
-/// Asks this thread's helper and gives what it answers to `take`.
+/// Sends a request to this thread's helper, and passes its answer to `take`.
 fn ask(question: &Question<'_>, take: impl FnMut(&[u8])) -> io::Result<()> {
     ask_for(question, Duration::ZERO, take)
 }
 
-/// The same of what takes so long besides.
+/// Like [`ask`], for a request that takes an additional time, `besides`.
 fn ask_for(question: &Question<'_>, besides: Duration, take: impl FnMut(&[u8])) -> io::Result<()> {
     let now = Instant::now();
     if stuck::is_left_alone(question.pid, now) {
@@ -233,18 +235,18 @@ fn ask_for(question: &Question<'_>, besides: Duration, take: impl FnMut(&[u8])) 
 fn no_answer() -> io::Error {
     io::Error::new(
         io::ErrorKind::TimedOut,
-        "the process does not answer: it keeps those who read it waiting",
+        "the process does not answer: reads of its memory hang",
     )
 }
 
-/// A running helper; a dropped one ends.
+/// A running helper. Dropping it ends the helper.
 struct Helper {
-    /// Taken when it is left behind.
+    /// Taken when the helper is left behind.
     child: Option<Child>,
     socket: OwnedFd,
-    /// After how long the socket gives up.
+    /// Current timeout of the socket.
     patience: Option<Duration>,
-    /// For answers.
+    /// Buffer for answers.
     packet: Vec<u8>,
 }
 
@@ -255,7 +257,7 @@ impl Helper {
         if left.len() >= MOST_LEFT {
             return Err(io::Error::new(
                 io::ErrorKind::TimedOut,
-                "too many processes keep those who read them waiting, so nothing is read any more",
+                "reads of memory hang in too many processes, so gputrace reads no more",
             ));
         }
         drop(left);
@@ -265,8 +267,8 @@ impl Helper {
             SocketFlags::CLOEXEC,
             None,
         )?;
-        // The program itself, whatever has become of its file. Not in this process group: Ctrl-C is
-        // not for it.
+        // Runs gputrace's own program, whatever has happened to its file. It gets its own process
+        // group, so that Ctrl-C does not reach it.
         let child = Command::new("/proc/self/exe")
             .arg0(NAME)
             .current_dir("/")
@@ -290,7 +292,7 @@ impl Helper {
         }
     }
 
-    /// Waits until it says that it is ready.
+    /// Waits until the helper reports that it is ready.
     fn wait_for_greeting(&mut self) -> Result<(), Errno> {
         let started = Instant::now();
         loop {
@@ -310,7 +312,8 @@ impl Helper {
         }
     }
 
-    /// Asks, and returns the error number of the answer. Fails with `TIMEDOUT` if there is none.
+    /// Sends a request, and returns the error number in the answer. Fails with `TIMEDOUT` if there
+    /// is no answer.
     fn ask(
         &mut self,
         question: &Question<'_>,
@@ -323,7 +326,7 @@ impl Helper {
         let (patience, starved) = if is_late {
             (LAST_PATIENCE, LAST_STARVED)
         } else {
-            // Who is read next must not wait for all of a crowd that does not answer.
+            // If many processes do not answer, the next one must not wait for all of them.
             let crowd = u32::try_from(stuck::count()).unwrap_or(u32::MAX);
             (
                 (PATIENCE / crowd.saturating_add(1)).max(LEAST_PATIENCE),
@@ -333,7 +336,7 @@ impl Helper {
         loop {
             let got = self.receive(patience + besides, starved)?;
             let packet = self.packet.get(..got).unwrap_or_default();
-            // The end of the socket is no answer.
+            // The end of the socket is not an answer.
             let answer = Answer::decode(packet).ok_or(Errno::PIPE)?;
             take(answer.bytes);
             if !answer.goes_on {
@@ -342,7 +345,7 @@ impl Helper {
         }
     }
 
-    /// Waits for a packet, and returns its bytes' number.
+    /// Waits for a packet, and returns its size in bytes.
     fn receive(&mut self, patience: Duration, starved: Duration) -> Result<usize, Errno> {
         let asked = Instant::now();
         self.set_timeout(patience)?;
@@ -357,7 +360,7 @@ impl Helper {
         }
     }
 
-    /// Has the socket give up after so long.
+    /// Sets the timeout of the socket.
     fn set_timeout(&mut self, patience: Duration) -> Result<(), Errno> {
         if self.patience != Some(patience) {
             sockopt::set_socket_timeout(&self.socket, Timeout::Recv, Some(patience))?;
@@ -366,7 +369,7 @@ impl Helper {
         Ok(())
     }
 
-    /// Whether the helper waits for a processor, not for a process.
+    /// Whether the helper is waiting for a processor, not for a process.
     fn is_running(&self) -> bool {
         let Some(child) = &self.child else {
             return false;
@@ -379,10 +382,10 @@ impl Helper {
         state.and_then(|at| stat.get(at)) == Some(&b'R')
     }
 
-    /// Kills it, and does not wait until it has ended, which it may never.
+    /// Kills the helper without waiting for its end, which may never come.
     fn leave(mut self) {
         if let Some(mut child) = self.child.take() {
-            // It fails only if it has ended.
+            // This fails only if the helper has ended.
             let _ = child.kill();
             if !matches!(child.try_wait(), Ok(Some(_))) {
                 LEFT.lock()
@@ -395,7 +398,7 @@ impl Helper {
 
 impl Drop for Helper {
     fn drop(&mut self) {
-        // It waits for a question, so it ends at once.
+        // The helper is waiting for a request, so it ends at once.
         if let Some(mut child) = self.child.take() {
             let _ = child.kill();
             let _ = child.wait();

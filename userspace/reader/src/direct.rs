@@ -1,4 +1,4 @@
-//! The reading itself, which may wait for the process that is read.
+//! Reads a process directly, which may block on that process.
 
 use std::{
     io::{self, Read as _},
@@ -48,8 +48,8 @@ pub(crate) fn places(
     Ok(all)
 }
 
-/// Reads `each` bytes at each of several places of a process, by one `process_vm_readv` if all of them can be read;
-/// `None` for those that cannot.
+/// Reads `each` bytes at each of several places in a process, with one `process_vm_readv` if all of
+/// them are readable; `None` for those that are not.
 pub(crate) fn scattered(pid: u32, addresses: &[u64], each: usize) -> Vec<Option<Vec<u8>>> {
     let mut all = vec![0; addresses.len() * each];
     if copy_scattered(pid, addresses, each, &mut all) == Ok(all.len()) {
@@ -66,7 +66,8 @@ pub(crate) fn scattered(pid: u32, addresses: &[u64], each: usize) -> Vec<Option<
     addresses.iter().map(one).collect()
 }
 
-/// One `process_vm_readv` of several ranges of the same length, one after the other into `buffer`.
+/// Reads several ranges of the same length with one `process_vm_readv`, one after the other into
+/// `buffer`.
 fn copy_scattered(
     pid: u32,
     addresses: &[u64],
@@ -80,12 +81,12 @@ fn copy_scattered(
     read_ranges(pid, &there?, buffer)
 }
 
-/// One `process_vm_readv` of one range.
+/// Reads one range with one `process_vm_readv`.
 fn copy(pid: u32, address: u64, buffer: &mut [u8]) -> Result<usize, Errno> {
     read_ranges(pid, &[range(address, buffer.len())?], buffer)
 }
 
-/// Memory of another process.
+/// A range in another process's memory.
 fn range(address: u64, length: usize) -> Result<libc::iovec, Errno> {
     let address = usize::try_from(address).map_err(|_| Errno::FAULT)?;
     Ok(libc::iovec {
@@ -94,7 +95,7 @@ fn range(address: u64, length: usize) -> Result<libc::iovec, Errno> {
     })
 }
 
-/// Reads ranges of a process, one after the other into `buffer`, by one `process_vm_readv`.
+/// Reads ranges of a process with one `process_vm_readv`, one after the other into `buffer`.
 fn read_ranges(pid: u32, there: &[libc::iovec], buffer: &mut [u8]) -> Result<usize, Errno> {
     let pid = libc::pid_t::try_from(pid).map_err(|_| Errno::SRCH)?;
     let here = libc::iovec {
@@ -102,14 +103,15 @@ fn read_ranges(pid: u32, there: &[libc::iovec], buffer: &mut [u8]) -> Result<usi
         iov_len: buffer.len(),
     };
     let count = libc::c_ulong::try_from(there.len()).map_err(|_| Errno::INVAL)?;
-    // SAFETY: the kernel writes to `here` only, which is `buffer`; `there` has `count` ranges, which are checked
-    // by the kernel and belong to another process.
+    // SAFETY: the kernel writes only to `here`, which is `buffer`; `there` has `count` ranges,
+    // which the kernel checks and which belong to another process.
     let got = unsafe { libc::process_vm_readv(pid, &raw const here, 1, there.as_ptr(), count, 0) };
     usize::try_from(got)
         .map_err(|_| Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO))
 }
 
-/// Reads `/proc/PID/mem`; 0 where nothing is mapped, and of a process that has lost its memory.
+/// Reads `/proc/PID/mem`; returns 0 where nothing is mapped, and for a process that has lost its
+/// memory.
 fn through_driver(pid: u32, address: u64, buffer: &mut [u8]) -> io::Result<usize> {
     let memory = kernel::open(format!("/proc/{pid}/mem"))?;
     loop {
@@ -130,7 +132,7 @@ pub(crate) fn file(pid: u32, name: &str, limit: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     if limit > 0 {
         match file.take(limit).read_to_end(&mut bytes) {
-            // What was read before an error is worth having.
+            // If an error follows after some bytes, those bytes are returned.
             Err(error) if bytes.is_empty() => return Err(error),
             _ => {}
         }

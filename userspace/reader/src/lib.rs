@@ -1,19 +1,20 @@
-//! Reading other processes without ever waiting for them.
+//! Reads other processes without ever waiting for them.
 //!
-//! Whoever reads the memory of a process may have to wait for it: a page can be one that
-//! `userfaultfd`, a FUSE file system or a dead NFS server has to bring, and `/proc/PID/maps` and
-//! `cmdline` wait for locks that the process holds meanwhile. Some of these waits cannot be ended
-//! even by SIGKILL, so a thread will not do: a process with such a thread cannot end.
+//! Reading the memory of a process can block: a page may have to come from `userfaultfd`, a FUSE
+//! file system or a dead NFS server, and `/proc/PID/maps` and `cmdline` wait for locks that the
+//! process holds meanwhile. Some of these waits cannot be ended even by SIGKILL. So a thread cannot
+//! do the reading: a process with such a thread cannot exit.
 //!
-//! So all of it is read by a helper process, which [`install`] makes the program itself: one for
-//! each thread that reads, started when it is first needed. A read that is not answered within a
-//! fraction of a second fails with [`io::ErrorKind::TimedOut`], the helper is killed and left
-//! behind, and the process that it read is left alone for a while: a second, twice as long each
-//! further time. The helper has no descriptor but its socket, so it holds nothing of gputrace's.
+//! Therefore a helper process does all reading; [`install`] makes the program itself serve as
+//! helper. Each reading thread has one, started when it is first needed. A read that is not
+//! answered within a fraction of a second fails with [`io::ErrorKind::TimedOut`], the helper is
+//! killed and left behind, and the process that it read is skipped for a while: one second, then
+//! twice as long each further time. The helper has no descriptor but its socket, so it keeps
+//! nothing of gputrace's open.
 //!
 //! A program that has not called [`install`] reads directly.
 //!
-//! | what | fills it | when it is full | told by |
+//! | what | filled by | when it is full | reported by |
 //! |---|---|---|---|
 //! | processes that do not answer | one wait each | the oldest is forgotten | [`take_stuck`] |
 //! | helpers left behind | waits that SIGKILL does not end | nothing more is read | the error |
@@ -45,19 +46,20 @@ pub use serve::serve_if_asked;
 
 static IS_INSTALLED: AtomicBool = AtomicBool::new(false);
 
-/// Has reads done by helper processes from now on. The program must call [`serve_if_asked`] at its
-/// very beginning, because it is the helpers' program.
+/// Makes helper processes do all reading from now on. The program must call [`serve_if_asked`] at
+/// its very beginning, because it is also the helpers' program.
 pub fn install() {
     IS_INSTALLED.store(true, Ordering::Relaxed);
 }
 
-/// Whether reads are done by helper processes.
+/// Whether helper processes do the reading.
 #[must_use]
 pub fn is_installed() -> bool {
     IS_INSTALLED.load(Ordering::Relaxed)
 }
 
-/// Starts this thread's helper, so that its first read does not have to wait for that: some milliseconds.
+/// Starts this thread's helper, which takes some milliseconds, so that the thread's first read need
+/// not wait for it.
 ///
 /// # Errors
 ///
@@ -66,27 +68,27 @@ pub fn prepare() -> io::Result<()> {
     file(std::process::id(), "stat", 0).map(drop)
 }
 
-/// From this moment on a read that is not answered waits for a few milliseconds at most: for the
-/// end of a recording, which must not add up the waits for all its processes.
+/// From `deadline` on, limits the wait for an unanswered read to a few milliseconds. This is for
+/// the end of a recording, where the waits for all its processes must not add up.
 pub fn hurry_from(deadline: Instant) {
     client::hurry_from(deadline);
 }
 
-/// Processes that have not answered since this was last asked.
+/// Processes that have not answered since the last call of this function.
 #[must_use]
 pub fn take_stuck() -> Vec<u32> {
     stuck::take()
 }
 
-/// Fills the beginning of `buffer` with what is at `address` in the memory of process `pid`, up to
-/// the first byte that cannot be read, and returns how many bytes that was.
+/// Fills the beginning of `buffer` with the memory at `address` of process `pid`, up to the first
+/// byte that cannot be read, and returns the number of bytes read.
 ///
-/// Pages are copied by `process_vm_readv`. Where that is refused (mappings of device memory have no
-/// pages of their own) the same bytes are asked of `/proc/PID/mem`, which goes through the driver.
+/// Pages are copied by `process_vm_readv`. If that is refused (mappings of device memory have no
+/// pages of their own), the bytes are read from `/proc/PID/mem`, which calls the driver.
 ///
 /// # Errors
 ///
-/// `TimedOut` if the process does not answer, or did not lately; else what the kernel says.
+/// `TimedOut` if the process does not answer, or recently did not; otherwise the kernel's error.
 pub fn memory(pid: u32, address: u64, buffer: &mut [u8]) -> io::Result<usize> {
     if is_installed() {
         client::memory(pid, address, buffer)
@@ -95,8 +97,8 @@ pub fn memory(pid: u32, address: u64, buffer: &mut [u8]) -> io::Result<usize> {
     }
 }
 
-/// Reads `N` bytes, at most 500, at each of several places in the memory of process `pid`: cheaper than one after the other.
-/// `None` stands for those that cannot be read.
+/// Reads `N` bytes, at most 500, at each of several places in the memory of process `pid`. This is
+/// cheaper than separate reads. `None` stands for places that cannot be read.
 ///
 /// # Errors
 ///
@@ -118,13 +120,14 @@ pub fn places<const N: usize>(pid: u32, addresses: &[u64]) -> io::Result<Vec<Opt
     Ok(all)
 }
 
-/// Looks at pairs of words again and again. A run ends before its time when no second word is below its first, because
-/// nothing is expected then: words that count what was asked for, and what was done of it.
+/// Repeatedly reads pairs of words. The words count what was requested and what was done. So a run
+/// ends early when no second word is below its first, because nothing is outstanding then.
 ///
 /// # Errors
 ///
-/// `TimedOut` if a process does not answer; which one of several is not known then, and none of them is left alone. A
-/// process that was left alone before, or is gone, gives `None` for its pairs.
+/// `TimedOut` if a process does not answer. With several processes, it is unknown which one, and
+/// none of them is skipped later. The pairs of a process that is being skipped, or is gone, are
+/// `None`.
 pub fn run(run: &Run) -> io::Result<Vec<Look>> {
     if is_installed() {
         client::run(run)
@@ -133,18 +136,18 @@ pub fn run(run: &Run) -> io::Result<Vec<Look>> {
     }
 }
 
-/// The time of a processor that this thread's helper has had; zero if there is none. Another helper that takes its place
-/// begins anew.
+/// Processor time that this thread's helper has used; zero if there is none. A replacement helper
+/// starts again from zero.
 #[must_use]
 pub fn helper_time() -> Duration {
     client::helper_time()
 }
 
-/// Reads `/proc/PID/NAME`, at most `limit` bytes of it.
+/// Reads `/proc/PID/NAME`, up to `limit` bytes.
 ///
 /// # Errors
 ///
-/// `TimedOut` if the process does not answer, or did not lately; else what the kernel says.
+/// `TimedOut` if the process does not answer, or recently did not; otherwise the kernel's error.
 pub fn file(pid: u32, name: &str, limit: u64) -> io::Result<Vec<u8>> {
     if is_installed() {
         client::file(pid, name, limit)
@@ -153,7 +156,7 @@ pub fn file(pid: u32, name: &str, limit: u64) -> io::Result<Vec<u8>> {
     }
 }
 
-/// Whether the memory of a process may be read.
+/// Checks that the memory of a process may be read.
 ///
 /// # Errors
 ///

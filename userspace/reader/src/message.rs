@@ -1,30 +1,32 @@
-//! What a reader and its helper say to each other: packets on a socket, numbers as they are in memory.
+//! Messages between a reader and its helper: packets on a socket, with numbers in native byte
+//! order.
 
-/// Bytes of an answer in one packet, at most; well below what a socket's buffer takes.
+/// Maximum number of bytes of an answer in one packet, well below what a socket's buffer takes.
 pub(crate) const PIECE: usize = 1 << 16;
 
-/// Places that are asked for at once, at most, also by a [`crate::Run`].
+/// Maximum number of places in one request, including that of a [`crate::Run`].
 pub const PLACES: usize = 128;
 
-/// Bytes before the name in a question, and before the bytes in an answer.
+/// Size of the head of a request and of an answer, bytes; a name or the data follows.
 pub(crate) const QUESTION: usize = 24;
 pub(crate) const ANSWER: usize = 8;
 
-/// What is asked for.
+/// What is requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum What<'a> {
     /// Memory, at most [`PIECE`] bytes.
     Memory { address: u64 },
-    /// `/proc/PID/` and this.
+    /// The file `/proc/PID/` followed by this name.
     File(&'a str),
-    /// Memory at several places, each as long as the question says: addresses of eight bytes each. The answer
-    /// has that many bytes for each, and before them a byte that is 1 if they could be read.
+    /// Memory at several places, each of the length in the request: addresses of eight bytes each.
+    /// For each place, the answer has a byte that is 1 if it could be read, followed by the bytes.
     Places(&'a [u8]),
-    /// A [`crate::Run`] in bytes; the question's length is from the first word of a pair to the second.
+    /// An encoded [`crate::Run`]. The request's length is the distance between the two words of a
+    /// pair.
     Run(&'a [u8]),
 }
 
-/// A question.
+/// A request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Question<'a> {
     pub(crate) pid: u32,

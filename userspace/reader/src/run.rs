@@ -1,11 +1,11 @@
-//! Runs of looks: the same words of processes, read again and again by one question.
+//! Runs of looks: one request that reads the same words of processes again and again.
 //!
-//! A wake-up costs more than a look, and an answer by the helper costs another one. So the helper
-//! pauses between the looks itself, and answers when the run is over.
+//! A wake-up costs more than a look, and the helper's answer costs another one. So the helper
+//! itself pauses between the looks, and answers when the run is over.
 //!
-//! Each look can begin a spell: looks without a pause for a while, of which those are kept that saw
-//! something new, and the one before each. A look within a spell costs a tenth of one that it has to
-//! wake up for, and it sees a short packet begin and end.
+//! Each look can begin a spell: a series of looks without pauses. The looks that saw something new
+//! are kept, each with the one before it. A look within a spell costs a tenth of one that needs a
+//! wake-up, and it sees a short packet begin and end.
 
 use std::{io, time::Duration};
 
@@ -17,60 +17,61 @@ use rustix::{
 
 use crate::{direct, message::PLACES};
 
-/// Looks of one run, at most.
+/// Maximum number of looks in a run.
 pub const LOOKS: usize = 64;
 
-/// The pauses of one run together, at most; what is longer is cut off.
+/// Maximum total of the pauses in a run; the rest is cut off.
 pub const LONGEST: Duration = Duration::from_millis(20);
 
-/// One spell, at most; what is longer is cut off.
+/// Maximum length of a spell; the rest is cut off.
 pub const LONGEST_SPELL: Duration = Duration::from_millis(2);
 
-/// Looks of a spell that are kept, at most.
+/// Maximum number of looks of a spell that are kept.
 const KEPT: usize = 512;
 
-/// From the first word of a pair to the second, bytes at most.
+/// Maximum distance from the first word of a pair to the second, bytes.
 const MOST_BETWEEN: usize = 492;
 
-/// Bytes of a question at most, see [`Run::encode`].
+/// Maximum size of a request, bytes; see [`Run::encode`].
 pub(crate) const QUESTION: usize = 8 + 4 * LOOKS + 16 * PLACES;
 
-/// Bytes of a look in an answer besides its pairs: the two times, and whether it is due to a pause.
+/// Size of a look in an answer without its pairs, bytes: the two times, and whether it follows a
+/// pause.
 const LOOK: usize = 17;
 
-/// Bytes of a pair in an answer: whether it was read, and the two words.
+/// Size of a pair in an answer, bytes: whether it was read, and the two words.
 const PAIR: usize = 17;
 
 /// What to look at, and when.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Run {
-    /// Where each pair of words begins: process, and address of the first word. Those of one process
-    /// stand side by side. At most [`PLACES`] are looked at.
+    /// Start of each pair of words: process, and address of the first word. Places in one process
+    /// must be adjacent. At most [`PLACES`] are read.
     pub places: Vec<(u32, u64)>,
-    /// From the first word of a pair to the second, bytes; at most 492.
+    /// Distance from the first word of a pair to the second, bytes; at most 492.
     pub between: u32,
-    /// How long to wait before each look, ns: from the look before, or from now. At most [`LOOKS`] are
-    /// taken, and as many as fit into [`LONGEST`].
+    /// Pause before each look, ns: since the previous look, or from now. At most [`LOOKS`] looks
+    /// are made, and only as many as fit into [`LONGEST`].
     pub pauses: Vec<u32>,
-    /// How long each of these looks goes on without a pause, ns; at most [`LONGEST_SPELL`].
+    /// How long each of these looks continues without pauses, ns; at most [`LONGEST_SPELL`].
     pub spell: u32,
 }
 
-/// What was seen once.
+/// The result of one look.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Look {
-    /// Before the first word was read, ns `CLOCK_BOOTTIME`.
+    /// Time before the first word was read, ns `CLOCK_BOOTTIME`.
     pub before: u64,
-    /// After the last word was read, ns `CLOCK_BOOTTIME`.
+    /// Time after the last word was read, ns `CLOCK_BOOTTIME`.
     pub after: u64,
-    /// Whether it is one that was asked for, not a further one of a spell.
+    /// Whether the look was requested; further looks of a spell are not.
     pub is_first: bool,
-    /// The words, in order of the places; `None` where they cannot be read.
+    /// The words, in order of the places; `None` if they cannot be read.
     pub pairs: Vec<Option<[u64; 2]>>,
 }
 
 impl Look {
-    /// Whether the second words of all pairs are the same.
+    /// Whether the second words of all pairs are equal.
     fn agrees(&self, other: &Self) -> bool {
         let both = self.pairs.iter().zip(&other.pairs);
         let second = |pair: &Option<[u64; 2]>| pair.map(|[_, second]| second);
@@ -90,8 +91,8 @@ impl Look {
 }
 
 impl Run {
-    /// The length of a spell and the number of pauses in four bytes each, each pause in four, process and
-    /// address of each place in eight.
+    /// Encodes the length of a spell and the number of pauses in four bytes each, each pause in
+    /// four, and process and address of each place in eight.
     pub(crate) fn encode(&self) -> Vec<u8> {
         let pauses = self.pauses.iter().take(LOOKS);
         let mut bytes = self.spell.to_ne_bytes().to_vec();
@@ -129,7 +130,7 @@ impl Run {
         })
     }
 
-    /// Looks, pausing in between. Ends before its time when no second word is below its first.
+    /// Looks, with the pauses. Ends early when no second word is below its first.
     pub(crate) fn look(&self) -> Vec<Look> {
         let mut looks = Vec::with_capacity(self.pauses.len());
         let begin = monotonic();
@@ -158,12 +159,12 @@ impl Run {
         looks
     }
 
-    /// The rest of a spell, whose first look is the last of `looks`.
+    /// Continues a spell whose first look is the last of `looks`.
     fn look_on(&self, looks: &mut Vec<Look>) {
         let spell = u64::from(self.spell).min(LONGEST_SPELL.as_nanos() as u64);
         let over = monotonic().saturating_add(spell);
         let most = looks.len() + KEPT;
-        // The last one, which saw nothing new.
+        // The most recent look that saw nothing new.
         let mut held = None;
         while monotonic() < over && looks.len() < most {
             let look = self.look_once();
@@ -209,7 +210,8 @@ impl Run {
     }
 }
 
-/// As they are sent: the two times, whether they were asked for, and of each place whether it was read, and its words.
+/// Encodes looks for the answer: the two times, whether the look was requested, and for each place
+/// whether it was read, and its words.
 pub(crate) fn encode(looks: &[Look]) -> Vec<u8> {
     let mut bytes = Vec::new();
     for look in looks {
@@ -226,7 +228,7 @@ pub(crate) fn encode(looks: &[Look]) -> Vec<u8> {
     bytes
 }
 
-/// What [`encode`] made of looks at so many places.
+/// Decodes what [`encode`] made of looks at `places` places.
 pub(crate) fn decode(places: usize, bytes: &[u8]) -> Vec<Look> {
     let word = |bytes: &[u8], at: usize| {
         let word = bytes.get(at..).and_then(|rest| rest.first_chunk().copied());
@@ -248,14 +250,14 @@ pub(crate) fn decode(places: usize, bytes: &[u8]) -> Vec<Look> {
         .collect()
 }
 
-/// Has this thread woken when it asked for it, not up to 50 us later, as the kernel does by default to
-/// join wake-ups.
+/// Makes this thread wake up on time. By default, the kernel delays it by up to 50 us to combine
+/// wake-ups.
 ///
 /// # Errors
 ///
-/// What the kernel says.
+/// The kernel's error.
 pub fn wake_in_time() -> io::Result<()> {
-    // The least that there is: 0 would stand for the default.
+    // The minimum: 0 would mean the default.
     let least = std::num::NonZeroU64::MIN;
     Ok(rustix::thread::set_current_timer_slack(Some(least))?)
 }
@@ -265,7 +267,7 @@ fn sleep_until(time: u64) {
         tv_sec: i64::try_from(time / 1_000_000_000).unwrap_or(i64::MAX),
         tv_nsec: (time % 1_000_000_000) as _,
     };
-    // Whatever else it says, a look that comes early is a look.
+    // After any other error the look comes early, which does no harm.
     while clock_nanosleep_absolute(ClockId::Monotonic, &due) == Err(Errno::INTR) {}
 }
 
@@ -284,9 +286,9 @@ fn read(clock: ClockId) -> u64 {
         + u64::try_from(time.tv_nsec).unwrap_or(0)
 }
 
-/// How long a run may take besides what any read may take.
+/// Additional time that a run may take, compared to any other read.
 pub(crate) fn patience(run: &Run) -> Duration {
-    // One of two values, so that the socket is not told a new one for each run.
+    // One of two values, so that the socket's timeout does not change with each run.
     if run.pauses.iter().any(|pause| *pause > 0) {
         LONGEST
     } else {
@@ -345,8 +347,8 @@ mod tests {
             pauses: vec![0, 300_000, 700_000],
             spell: 0,
         };
-        // Where this thread has to wait for a processor for so long that the longest run is over, looks are left
-        // out. That is seldom; whatever happens, they are in order.
+        // If this thread waits for a CPU for so long that the longest run is over, looks are left
+        // out. That is rare, and the remaining looks are in order.
         let deadline = std::time::Instant::now() + Duration::from_secs(120);
         loop {
             let looks = run.look();
@@ -354,7 +356,7 @@ mod tests {
                 assert!(look.before <= look.after);
                 assert_eq!(look.pairs, [Some([9, 4]), Some([9, 9]), None, None]);
             }
-            // Late it may be, but never early.
+            // A look may come late, but never early.
             for (pair, pause) in looks.windows(2).zip([300_000, 700_000]) {
                 assert!(pair[1].before > pair[0].before, "{looks:?}");
                 assert!(pair[1].before - looks[0].before >= pause, "{looks:?}");
@@ -373,7 +375,7 @@ mod tests {
 
     #[test]
     fn a_spell_keeps_what_was_new_and_the_look_before() {
-        // As a queue: reserved packets, and those that were taken, by a thread of its own.
+        // Simulates a queue: the reserved packets, and those that a separate thread has taken.
         let queue = [std::sync::atomic::AtomicU64::new(100), 0.into()];
         let run = Run {
             places: vec![(std::process::id(), queue.as_ptr().addr() as u64)],

@@ -19,14 +19,14 @@ use crate::{
     run::{self, Run},
 };
 
-/// The name (`argv[0]`) by which a process knows that it is a helper.
+/// The name (`argv[0]`) by which a process recognises that it is a helper.
 pub(crate) const NAME: &str = "gputrace-reader";
 
-/// The most that follows a question: a run; addresses and names are shorter.
+/// Maximum size of the data after a request's head: that of a run; addresses and names are shorter.
 const MOST_BYTES: usize = run::QUESTION;
 
-/// Serves as a helper, and does not return, if that is what this process was started for. To be
-/// called before anything else.
+/// If this process was started as a helper, serves as one and does not return. Call it before
+/// anything else.
 pub fn serve_if_asked() {
     if std::env::args_os().next().as_deref() == Some(OsStr::new(NAME)) {
         let served = serve(io::stdin().as_fd());
@@ -34,11 +34,11 @@ pub fn serve_if_asked() {
     }
 }
 
-/// Answers until nobody asks any more.
+/// Answers until the other end closes the socket.
 fn serve(socket: BorrowedFd<'_>) -> Result<(), Errno> {
-    // Also while it waits for a process, which an end of the socket would not tell it.
+    // Needed while the helper is blocked by a process, when it cannot notice the end of the socket.
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
-    // Without it looks come late, and are looks all the same.
+    // If this fails, looks come late but are still valid.
     let _ = run::wake_in_time();
     greet(socket)?;
     let mut question = [0; QUESTION + MOST_BYTES];
@@ -56,15 +56,17 @@ fn serve(socket: BorrowedFd<'_>) -> Result<(), Errno> {
     }
 }
 
-/// Says that it is ready. Starting may take long where disks or processors are busy, which is not the
-/// fault of the process that is asked about first. So it has done by now what an answer needs.
+/// Reports that the helper is ready. Starting may take long on busy disks or processors, which must
+/// not be blamed on the process that is read first. So the helper first does once what an answer
+/// needs.
 fn greet(socket: BorrowedFd<'_>) -> Result<(), Errno> {
     let me = std::process::id();
-    // What comes of it is of no interest: its code is in memory afterwards.
+    // The result does not matter; afterwards, the code is in memory.
     let mut byte = [0];
     let _ = direct::memory(me, (&raw const byte).addr() as u64, &mut byte);
     let _ = direct::file(me, "stat", 1);
-    // It stays there if that is allowed, and is brought from disk again if not.
+    // Keeps the code in memory if that is permitted; otherwise it may have to be read from disk
+    // again.
     let _ = rustix::mm::mlockall(
         MlockAllFlags::CURRENT | MlockAllFlags::FUTURE | MlockAllFlags::ONFAULT,
     );

@@ -1,4 +1,4 @@
-//! Which processes have not answered, and for how long they are left alone.
+//! The processes that have not answered, and how long they are skipped.
 
 use std::{
     collections::{HashMap, hash_map::Entry},
@@ -11,38 +11,38 @@ use std::{
 
 use gputrace_files::kernel;
 
-/// For how long a process is left alone the first time, and at most.
+/// How long a process is skipped the first time, and at most.
 const FIRST: Duration = Duration::from_secs(1);
 const MOST: Duration = Duration::from_mins(1);
 
-/// Processes that are remembered. Each has cost a wait, so there are never many.
+/// Maximum number of processes remembered. Each has cost a wait, so there are never many.
 const ROOM: usize = 1024;
 
 #[derive(Debug)]
 struct Process {
-    /// When it began, as `/proc/PID/stat` says it: another process may get its number.
+    /// Start time in `/proc/PID/stat`: another process may get the same id.
     began: Option<u64>,
     until: Instant,
     pause: Duration,
-    /// Whether this has been asked for.
+    /// Whether [`take`] has returned the process.
     is_told: bool,
 }
 
 static PROCESSES: Mutex<Option<HashMap<u32, Process>>> = Mutex::new(None);
 
-/// How many there are, so that nobody waits for the lock as long as there are none.
+/// Number of processes, so that nobody takes the lock as long as there are none.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
 fn lock() -> MutexGuard<'static, Option<HashMap<u32, Process>>> {
     PROCESSES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// How many processes are known not to answer.
+/// Number of processes that do not answer.
 pub(crate) fn count() -> usize {
     COUNT.load(Ordering::Relaxed)
 }
 
-/// Whether a process is left alone for now.
+/// Whether a process is being skipped.
 pub(crate) fn is_left_alone(pid: u32, now: Instant) -> bool {
     if COUNT.load(Ordering::Relaxed) == 0 {
         return false;
@@ -62,7 +62,7 @@ pub(crate) fn is_left_alone(pid: u32, now: Instant) -> bool {
     now < entry.get().until
 }
 
-/// A process has not answered.
+/// Adds a process that has not answered.
 pub(crate) fn add(pid: u32, now: Instant) {
     let mut processes = lock();
     let processes = processes.get_or_insert_default();
@@ -99,7 +99,7 @@ pub(crate) fn take() -> Vec<u32> {
         .collect()
 }
 
-/// When a process began: the 22nd field of `/proc/PID/stat`, which waits for nobody.
+/// Start time of a process: field 22 of `/proc/PID/stat`, which never blocks.
 fn began(pid: u32) -> Option<u64> {
     let stat = kernel::read(format!("/proc/{pid}/stat")).ok()?;
     let close = stat.iter().rposition(|byte| *byte == b')')?;
@@ -127,7 +127,7 @@ mod tests {
         assert!(!is_left_alone(pid, now + MOST));
         assert!(take().contains(&pid));
         assert!(!take().contains(&pid), "told once");
-        // Processes that are gone fill it; only the room is limited.
+        // Filled with processes that are gone; only the room is limited.
         for other in 0..2 * ROOM as u32 {
             add((1 << 30) + other, now + MOST * 2);
         }

@@ -1,4 +1,4 @@
-//! Helper processes. This is a program of its own, because it is also theirs.
+//! Helper processes. This test is a separate program, because the helpers run it, too.
 
 #![allow(
     clippy::disallowed_methods,
@@ -18,7 +18,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The argument by which this program knows that it is the process that is read.
+/// The argument by which this program recognises that it is the process to be read.
 const TARGET: &str = "target";
 
 /// For how long a process that does not answer is left alone the first time; twice as long each
@@ -27,11 +27,11 @@ const FIRST_PAUSE: Duration = Duration::from_secs(1);
 
 fn main() {
     gputrace_reader::serve_if_asked();
-    // That it was asked for nothing but its own tests, cargo's way.
+    // Anything else means that cargo runs its tests.
     if std::env::args().any(|argument| argument == TARGET) {
         return target();
     }
-    // What runs each test by itself wants to know which tests there are, and which are ignored.
+    // A runner that runs each test by itself asks which tests there are, and which are ignored.
     if std::env::args().any(|argument| argument == "--list") {
         if std::env::args().all(|argument| argument != "--ignored") {
             println!("helpers: test");
@@ -109,7 +109,7 @@ fn looks_at(pid: u32) {
         gputrace_reader::helper_time() > before,
         "it has worked for that"
     );
-    // What is not there is no reason to leave the rest out.
+    // Places that do not exist are no reason to skip the others.
     run.places.extend([(pid, 8), (1 << 30, 8)]);
     let looks = gputrace_reader::run(&run).expect("looks");
     assert!(
@@ -163,7 +163,7 @@ fn does_not_answer(pid: u32, address: u64) {
         "nobody knows which"
     );
     let others_are_read = || gputrace_reader::file(std::process::id(), "stat", 4096).is_ok();
-    // A helper that was asked in vain is gone.
+    // A helper that was asked and did not answer is gone.
     let was_asked = || gputrace_reader::helper_time().is_zero();
     let mut in_vain = || {
         let error =
@@ -171,17 +171,18 @@ fn does_not_answer(pid: u32, address: u64) {
         assert_eq!(error.kind(), ErrorKind::TimedOut);
         was_asked()
     };
-    // On a machine so busy that the pause is over by the last question, the next pause is longer.
+    // If the machine is so busy that the pause is over before the last question, the next pause is
+    // longer.
     let mut pause = FIRST_PAUSE;
     loop {
         assert!(others_are_read());
         let begin = Instant::now();
         if !in_vain() {
-            // It is left alone since the last time round.
+            // It has been skipped since the last round.
             thread::sleep(FIRST_PAUSE / 10);
             continue;
         }
-        // It is left alone now; others are read as before.
+        // The process is skipped now; others are read as before.
         assert!(others_are_read());
         let asked = in_vain();
         let looks = gputrace_reader::run(&run);
@@ -202,13 +203,14 @@ fn does_not_answer(pid: u32, address: u64) {
     assert!(gputrace_reader::take_stuck().is_empty());
 }
 
-/// Makes a page that nobody brings, says where it is, and waits.
+/// Creates a page that is never provided, prints its address, and waits.
 #[expect(
     clippy::multiple_unsafe_ops_per_block,
     reason = "a sequence of plain system calls with one and the same justification"
 )]
 fn target() {
-    /// `_IOWR(UFFDIO, _UFFDIO_API, struct uffdio_api)` and `_UFFDIO_REGISTER` of `linux/userfaultfd.h`.
+    /// `_IOWR(UFFDIO, _UFFDIO_API, struct uffdio_api)` and `_UFFDIO_REGISTER` of
+    /// `linux/userfaultfd.h`.
     const UFFDIO_API: libc::c_ulong = 0xc018_aa3f;
     const UFFDIO_REGISTER: libc::c_ulong = 0xc020_aa00;
     const PAGE: usize = 4096;

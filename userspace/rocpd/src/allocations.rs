@@ -1,8 +1,10 @@
-//! Memory that was allocated and freed, where rocprofv3 has it: `rocpd_memory_allocate`, which the view
-//! `memory_allocations` shows.
+//! Allocations and frees, in the same table as in rocprofv3: `rocpd_memory_allocate`, which the
+//! view `memory_allocations` shows.
 //!
-//! As in rocprofv3's databases, memory with a handle instead of an address is of level `VIRTUAL`, that of queues of level `SCRATCH`
-//! (which the view `scratch_memory` shows), and what frees memory has no size, and no agent unless it is a queue's. What is known of both is in `extdata`, with what the agent had after it.
+//! As in rocprofv3's databases, memory with a handle instead of an address has the level `VIRTUAL`,
+//! and that of queues the level `SCRATCH` (shown by the view `scratch_memory`). Frees have no size,
+//! and no agent except for queues. Where size and agent are known, they are in `extdata`, with the
+//! bytes that are then allocated on the agent.
 
 use gputrace_abi::domain::Domain;
 use gputrace_export::{ExportError, gpu::queue_id};
@@ -15,19 +17,20 @@ use crate::{
     schema::Identity,
 };
 
-/// What the columns have no place for.
+/// `extdata` of a row.
 #[derive(Serialize)]
 struct Ext {
-    /// Bytes that are freed.
+    /// Number of bytes freed.
     #[serde(skip_serializing_if = "Option::is_none")]
     freed_bytes: Option<u64>,
-    /// Topology node of the agent of which they are.
+    /// Topology node of the agent that held them.
     #[serde(skip_serializing_if = "Option::is_none")]
     freed_node: Option<u64>,
     /// Bytes that all processes have allocated on the agent afterwards.
     #[serde(skip_serializing_if = "Option::is_none")]
     live_bytes: Option<u64>,
-    /// Of scratch memory: rocprofiler-sdk's flags, bit 0 for memory that is given back when the kernel has ended.
+    /// For scratch memory: rocprofiler-sdk's flags, where bit 0 means that the memory is given back
+    /// when the kernel has ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     flags: Option<u64>,
 }
@@ -51,7 +54,7 @@ impl Allocations {
         }
     }
 
-    /// Takes an observation; those of other domains are passed over.
+    /// Takes an observation; those of other domains are ignored.
     pub(crate) fn observation(
         &mut self,
         context: &mut Context,
@@ -114,7 +117,7 @@ impl Allocations {
         self.rows.add(&context.database, row)
     }
 
-    /// Writes what waits.
+    /// Inserts the waiting rows.
     pub(crate) fn finish(&mut self, context: &Context) -> Result<(), ExportError> {
         self.rows.finish(&context.database)
     }

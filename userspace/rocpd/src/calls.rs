@@ -1,4 +1,4 @@
-//! API calls: a region, its event and its arguments.
+//! API calls: each is a region with an event and arguments.
 
 use std::{borrow::Cow, fmt::Write as _};
 
@@ -17,7 +17,7 @@ use crate::{
     schema::Identity,
 };
 
-/// What an event of a call has no column for.
+/// `extdata` of a call's event.
 #[derive(Serialize)]
 struct Ext<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -40,7 +40,7 @@ pub(crate) struct Calls {
     region_rows: Rows<8>,
     argument_rows: Rows<6>,
     unfinished_sql: String,
-    /// For the text of values.
+    /// Buffer for the text of values.
     text: String,
 }
 
@@ -106,7 +106,7 @@ impl Calls {
         }
     }
 
-    /// Inserts the rows that wait.
+    /// Inserts the waiting rows.
     pub(crate) fn finish(&mut self, database: &Database) -> Result<(), ExportError> {
         self.region_rows.finish(database)?;
         self.argument_rows.finish(database)

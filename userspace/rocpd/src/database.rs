@@ -1,4 +1,4 @@
-//! The database while it is written: one transaction, no journal, statements prepared once.
+//! The database while it is being written: one transaction, no journal, statements prepared once.
 
 use std::{error::Error, fs::File};
 
@@ -11,12 +11,12 @@ use crate::{
     vfs::{DATABASE, Vfs},
 };
 
-/// Statements that are kept prepared: more than there are.
+/// Maximum number of prepared statements that are kept: more than there are.
 const STATEMENTS: usize = 64;
 
-/// Set before anything is written. Without a journal a failure leaves rubbish, but the file has its
-/// final name only when it is complete. The page cache (KiB, negative) bounds memory: pages that do not
-/// fit go to the file early.
+/// Set before anything is written. Without a journal, a failure leaves an unusable file, but the
+/// file gets its final name only when it is complete. The page cache (KiB, negative) bounds memory:
+/// pages that do not fit go to the file early.
 const SETTINGS: &str = "
     PRAGMA page_size = 8192;
     PRAGMA journal_mode = OFF;
@@ -29,18 +29,18 @@ const SETTINGS: &str = "
     BEGIN EXCLUSIVE;
 ";
 
-/// A database in the making.
+/// A database under construction.
 #[derive(Debug)]
 pub(crate) struct Database {
-    // Before the file system, so that it is closed first.
+    // Declared before the file system, so that it is closed first.
     connection: Connection,
-    /// What it is in; `None` if it is in memory.
+    /// The file; `None` if the database is in memory.
     storage: Option<Storage>,
-    /// What its tables are called.
+    /// Identifies the recording in the tables' names.
     pub(crate) identity: Identity,
 }
 
-/// The file that a database is in.
+/// The file of a database.
 #[derive(Debug)]
 struct Storage {
     vfs: Vfs,
@@ -52,17 +52,17 @@ struct Storage {
 pub(crate) enum Complete {
     /// In this file.
     File(OutputFile),
-    /// Nowhere else.
+    /// In memory only.
     Memory(Connection),
 }
 
 impl Database {
-    /// Begins a database in memory, with all tables.
+    /// Creates a database in memory, with all tables.
     pub(crate) fn in_memory(identity: Identity) -> Result<Self, ExportError> {
         Self::begin(query::connection()?, None, identity)
     }
 
-    /// Begins a database in `file`, with all tables.
+    /// Creates a database in `file`, with all tables.
     pub(crate) fn create(
         file: OutputFile,
         directory: &OutputDir,
@@ -99,7 +99,7 @@ impl Database {
         self.check(self.connection.execute_batch(sql))
     }
 
-    /// Adds a row. `sql` must be one of a few texts, each of which is prepared once.
+    /// Adds a row. `sql` must be one of a few constant texts, each of which is prepared once.
     pub(crate) fn insert(&self, sql: &str, values: impl Params) -> Result<(), ExportError> {
         let statement = self.connection.prepare_cached(sql);
         self.check(
@@ -109,7 +109,8 @@ impl Database {
         )
     }
 
-    /// Executes `sql`, which must be one of a few texts, with the parameters that `bind` gives it: all that it has.
+    /// Executes `sql`, which must be one of a few constant texts, with the parameters that `bind`
+    /// sets; it must set all of them.
     pub(crate) fn execute(
         &self,
         sql: &str,
@@ -149,7 +150,7 @@ impl Database {
     }
 }
 
-/// The error of the file, if that is what went wrong: SQLite tells less of it.
+/// The file's error if there is one, because SQLite tells less.
 fn failure(error: &rusqlite::Error, vfs: &Vfs, file: &OutputFile) -> ExportError {
     match vfs.take_error() {
         Some(source)

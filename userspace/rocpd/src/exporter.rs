@@ -1,4 +1,4 @@
-//! The exporter: events in, rows out.
+//! The exporter, which turns events into rows.
 
 use gputrace_abi::domain::Domain;
 use gputrace_capture::meta::Recording;
@@ -24,13 +24,13 @@ use crate::{
 
 /// Exporter of a rocpd database.
 ///
-/// Memory grows with the number of processes, threads, functions, kernels, queues and streams, not with
-/// that of calls, dispatches or copies.
+/// Memory grows with the number of processes, threads, functions, kernels, queues and streams, but
+/// not with the number of calls, dispatches or copies.
 #[derive(Debug)]
 pub struct RocpdExporter {
-    /// Until the first event, which says what the tables are called.
+    /// Set until the first event, which determines the names of the tables.
     to: Option<Destination>,
-    /// Where a database in memory goes.
+    /// Receives a database in memory.
     slot: Slot,
     writer: Option<Writer>,
 }
@@ -51,8 +51,8 @@ impl RocpdExporter {
         })
     }
 
-    /// A database in memory (and in a temporary file, where it is large); it is in the slot when the exporter has
-    /// finished.
+    /// Makes a database in memory (and in a temporary file if it is large); it is in the slot when
+    /// the exporter has finished.
     #[must_use]
     pub fn in_memory() -> (Self, Slot) {
         let slot = Slot::default();
@@ -64,7 +64,7 @@ impl RocpdExporter {
         (exporter, slot)
     }
 
-    /// The database, begun with `recording` if it is not yet.
+    /// The writer; its database is begun with `recording` if that has not happened yet.
     fn writer(&mut self, recording: &Recording) -> Result<&mut Writer, ExportError> {
         if let Some(to) = self.to.take() {
             self.writer = Some(Writer::begin(to, recording)?);
@@ -103,14 +103,14 @@ impl Exporter for RocpdExporter {
     }
 }
 
-/// Where a database is made.
+/// Where a database is written.
 #[derive(Debug)]
 enum Destination {
     File(OutputFile, OutputDir),
     Memory,
 }
 
-/// What all parts of the writer share.
+/// State that all parts of the writer share.
 #[derive(Debug)]
 pub(crate) struct Context {
     pub(crate) database: Database,
@@ -120,14 +120,16 @@ pub(crate) struct Context {
     pub(crate) gpus: Gpus,
     /// Row of the node.
     pub(crate) node: i64,
-    /// The process to which belongs what belongs to none: agents, the null stream. On a whole node the first one.
+    /// The process that owns what belongs to no process: agents, the null stream. In a recording of
+    /// the whole node, the first process.
     pub(crate) main: u32,
     events: i64,
     event_rows: Rows<6>,
 }
 
 impl Context {
-    /// Adds a row to `rocpd_event` and returns its number. `stack` and `parent` are correlation ids of calls.
+    /// Adds a row to `rocpd_event` and returns its number. `stack` and `parent` are correlation ids
+    /// of calls.
     pub(crate) fn event(
         &mut self,
         category: &str,
@@ -193,7 +195,7 @@ impl Writer {
             event_rows,
             database,
         };
-        // The empty string is what a kernel's row refers to when it was not renamed.
+        // A kernel's row refers to the empty string if the kernel was not renamed.
         context.strings.id(&context.database, "")?;
         report::recording(&mut context, recording)?;
         Ok(Self {
@@ -279,14 +281,15 @@ impl Writer {
     }
 }
 
-/// SQLite's integers are signed: numbers above 2^63, which only addresses can be, become negative.
+/// SQLite's integers are signed: numbers of 2^63 or more, which only addresses can be, become
+/// negative.
 pub(crate) fn int(value: u64) -> i64 {
     value as i64
 }
 
-/// As text for an `extdata` column.
+/// JSON text for an `extdata` column.
 pub(crate) fn json(value: &impl Serialize) -> String {
-    // A struct of numbers and strings always has a text.
+    // A struct of numbers and strings can always be serialized.
     serde_json::to_string(value).unwrap_or_else(|_| "{}".to_owned())
 }
 

@@ -1,36 +1,39 @@
-//! rocpd: the SQLite database that rocprofv3 writes by default, so that the `rocpd` tools, scripts and plain
-//! SQL that were made for its databases work on a recording of gputrace.
+//! rocpd: the SQLite database that rocprofv3 writes by default. `rocpd` tools, scripts and plain
+//! SQL made for its databases also work on recordings of gputrace.
 //!
 //! [`RocpdExporter`] takes events and writes `NAME_results.db`, schema version 3:
 //!
-//! * API calls are rows of `rocpd_region` with their arguments in `rocpd_arg`; what they returned is in the
-//!   event's `extdata`.
+//! * API calls are rows of `rocpd_region` with their arguments in `rocpd_arg`; their return values
+//!   are in the event's `extdata`.
 //! * Dispatches and copies whose times are real (quality `exact` or `sampled`) are rows of
 //!   `rocpd_kernel_dispatch` and `rocpd_memory_copy`; quality and uncertainty are in `extdata`.
-//! * Memory that was allocated and freed is in `rocpd_memory_allocate`.
-//! * All views of rocpd answer, those of domains that were not recorded with no rows.
+//! * Allocations and frees are in `rocpd_memory_allocate`.
+//! * All views of rocpd exist; those of domains that were not recorded have no rows.
 //!
-//! As in rocprofv3's databases, `stack_id` of an event is the correlation id of the call, or of the innermost call that
-//! submitted the work, and `correlation_id` is what the program pushed, 0 if nothing.
+//! As in rocprofv3's databases, `stack_id` of an event is the correlation id of the call, or of the
+//! innermost call that submitted the work. `correlation_id` is the external id that the program
+//! pushed, 0 if none.
 //!
-//! # What rocpd has no place for
+//! # Data that has no place in rocpd
 //!
-//! It is in tables whose names begin with `gputrace_`, which readers that do not know them pass over: every dispatch
+//! It is in tables whose names begin with `gputrace_`, which other readers ignore: every dispatch
 //! and copy with the windows in which it is proven to have begun and ended (`gputrace_dispatch`,
-//! `gputrace_copy`), calls that had not returned (`gputrace_unfinished_call`), the account of losses
-//! (`gputrace_loss`), how the recording was made (`gputrace_recording`, `gputrace_clock`,
-//! `gputrace_function`), and the recorder's remarks (`gputrace_notice`). `src/sql/tables.sql` describes
-//! their columns.
+//! `gputrace_copy`), calls that had not returned (`gputrace_unfinished_call`), the account of
+//! losses (`gputrace_loss`), how the recording was made (`gputrace_recording`, `gputrace_clock`,
+//! `gputrace_function`), and the recorder's remarks (`gputrace_notice`). `src/sql/tables.sql`
+//! describes their columns.
 //!
-//! The views join by inner joins, which leave out rows that refer to nothing. So an agent that could not be told is
-//! agent -1, `unknown agent`, and a kernel that was not found has a negative id and its address for a name.
+//! The views use inner joins, which leave out rows with dangling references. So an unknown agent is
+//! agent -1, `unknown agent`, and a kernel that was not found has a negative id and its address as
+//! its name.
 //!
 //! # How it is written
 //!
-//! In one transaction without a journal, statements prepared once, indexes last, in bounded memory. SQLite
-//! never opens a file by name (module `vfs`), and the file has its name only when it is complete.
+//! In one transaction without a journal, with statements that are prepared once and indexes that
+//! are created last, in bounded memory. SQLite never opens a file by name (module `vfs`), and the
+//! file gets its name only when it is complete.
 //!
-//! Or in no file at all: [`RocpdExporter::in_memory`] leaves a database that [`Queryable`] asks.
+//! [`RocpdExporter::in_memory`] writes no file, but leaves a database for queries by [`Queryable`].
 //!
 //! ```no_run
 //! use std::ops::ControlFlow;

@@ -1,8 +1,9 @@
-//! What the kernel did, and numbers that were read now and then.
+//! Writes observations of the kernel, and counter readings.
 //!
-//! rocpd has tables for samples of counters, which are used; its own views show only those of kernels and threads, so
-//! there is one of gputrace's for all, `gputrace_counter`. What was read while a kernel ran is a value of the kernel's
-//! event besides, so that `pmc_events` and `counters_collection` have it. For what the kernel did it has no place at all.
+//! rocpd has tables for counter samples, which are used; but its views show only those of kernels
+//! and threads, so gputrace adds a view of all, `gputrace_counter`. Readings made while a kernel
+//! ran are also values of the kernel's event, so that `pmc_events` and `counters_collection` show
+//! them. For observations of the kernel, rocpd has no tables at all.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -22,7 +23,7 @@ use crate::{
     schema::Identity,
 };
 
-/// Writes observations and samples. Grows with the number of counters.
+/// Writes observations and samples. Memory grows with the number of counters.
 #[derive(Debug)]
 pub(crate) struct Observed {
     observation_sql: String,
@@ -30,7 +31,7 @@ pub(crate) struct Observed {
     track_sql: String,
     sample_sql: String,
     value_sql: String,
-    /// Row of each counter, which is that of its track, too.
+    /// Row of each counter, which is also the row of its track.
     counters: HashMap<Arc<Counter>, i64>,
 }
 
@@ -100,7 +101,7 @@ impl Observed {
         context.database.insert(&self.value_sql, values)
     }
 
-    /// Writes what was read while the dispatch with this event ran.
+    /// Writes the counters that were read while the dispatch of this event ran.
     pub(crate) fn readings(
         &mut self,
         context: &mut Context,
@@ -129,7 +130,7 @@ impl Observed {
         counter: &Arc<Counter>,
     ) -> Result<i64, ExportError> {
         let row = self.counters.len() as i64 + 1;
-        // What belongs to no process belongs to the main one, as agents do.
+        // What belongs to no process is given to the main one, like agents.
         let pid = if counter.pid == 0 {
             context.main
         } else {

@@ -1,4 +1,4 @@
-//! SQL over a recording, without a file: `gputrace query`.
+//! SQL queries on a recording, without a file: `gputrace query`.
 
 use std::{
     io,
@@ -11,14 +11,15 @@ use rusqlite::{
     limits::Limit, types::ValueRef,
 };
 
-/// Where an exporter leaves its database: [`RocpdExporter::in_memory`](crate::RocpdExporter::in_memory).
+/// Receives the database of an exporter from
+/// [`RocpdExporter::in_memory`](crate::RocpdExporter::in_memory).
 #[derive(Clone, Debug, Default)]
 pub struct Slot {
     connection: Arc<Mutex<Option<Connection>>>,
 }
 
 impl Slot {
-    /// The database, once the export is over; `None` if it failed.
+    /// The database, once the export has ended; `None` if it failed.
     #[must_use]
     pub fn take(&self) -> Option<Queryable> {
         let connection = self
@@ -27,7 +28,7 @@ impl Slot {
             .unwrap_or_else(PoisonError::into_inner)
             .take();
         connection.map(|connection| {
-            // However a statement hides what it does: files of others are neither opened nor made.
+            // Whatever a statement tries, files are neither opened nor created.
             let limited = connection.set_limit(Limit::SQLITE_LIMIT_ATTACHED, 0);
             debug_assert!(limited.is_ok(), "a limit that SQLite has: {limited:?}");
             Queryable { connection }
@@ -51,21 +52,21 @@ pub enum Value {
     Integer(i64),
     /// A floating-point number.
     Real(f64),
-    /// Text; what is not UTF-8 in it is replaced.
+    /// Text; bytes that are not UTF-8 are replaced.
     Text(String),
     /// Bytes.
     Blob(Vec<u8>),
 }
 
-/// Takes the rows of a query.
+/// Receives the rows of a query.
 pub trait Rows {
     /// A statement's columns; its rows follow.
     ///
     /// # Errors
-    /// When they cannot be written; ends the query.
+    /// When they cannot be written; this ends the query.
     fn begin(&mut self, columns: &[&str]) -> io::Result<()>;
 
-    /// A row, with a value for each column.
+    /// A row with a value for each column.
     ///
     /// # Errors
     /// As [`Rows::begin`].
@@ -82,12 +83,12 @@ pub trait Rows {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum QueryError {
-    /// SQLite does not understand or cannot execute it.
+    /// SQLite cannot parse or execute it.
     #[error("the SQL is wrong: {message}{}", at(near.as_deref()))]
     Sql {
-        /// What SQLite says.
+        /// SQLite's message.
         message: String,
-        /// What stands where it stopped to understand, if it says so.
+        /// The text at which parsing stopped, if SQLite tells.
         near: Option<String>,
     },
     /// It would change the database.
@@ -96,7 +97,7 @@ pub enum QueryError {
         /// The statement.
         statement: String,
     },
-    /// There is no statement in it.
+    /// It contains no statement.
     #[error("there is no SQL to execute")]
     Empty,
     /// Rows could not be written.
@@ -108,24 +109,26 @@ fn at(near: Option<&str>) -> String {
     near.map_or_else(String::new, |near| format!("\n  here: {near}"))
 }
 
-/// A complete database that can be asked.
+/// A complete database for queries.
 #[derive(Debug)]
 pub struct Queryable {
     connection: Connection,
 }
 
 impl Queryable {
-    /// Executes the statements of `sql` in order, gives their rows to `rows`, and returns how many there were.
+    /// Executes the statements of `sql` in order, passes their rows to `rows`, and returns the
+    /// number of rows.
     ///
     /// # Errors
-    /// [`QueryError`] if the SQL is wrong, writes, or `rows` fails. Rows given before stay given.
+    /// [`QueryError`] if the SQL is wrong or writes, or `rows` fails. Earlier rows have been passed
+    /// on.
     pub fn query(&self, sql: &str, rows: &mut dyn Rows) -> Result<u64, QueryError> {
         let mut batch = Batch::new(&self.connection, sql);
         let mut count = 0;
         let mut statements = 0;
         while let Some(mut statement) = batch.next().map_err(|error| wrong(&error))? {
             statements += 1;
-            // Attaching changes no content, but opens files, which a question does not need.
+            // Attaching changes no content but opens files, which a query does not need.
             let text = statement.expanded_sql().unwrap_or_default();
             let attaches = text
                 .trim_start()
@@ -187,16 +190,18 @@ fn wrong(error: &rusqlite::Error) -> QueryError {
     }
 }
 
-/// The same result for the same arguments, without effects.
+/// Flags of a function that gives the same result for the same arguments and has no side effects.
 const FUNCTION: FunctionFlags = FunctionFlags::SQLITE_UTF8
     .union(FunctionFlags::SQLITE_DETERMINISTIC)
     .union(FunctionFlags::SQLITE_INNOCUOUS);
 
-/// A database that SQLite keeps in memory, and in a nameless temporary file where it grows beyond that.
+/// A database that SQLite keeps in memory, and in a nameless temporary file when it grows too
+/// large.
 pub(crate) fn connection() -> Result<Connection, ExportError> {
     let open = || {
         let connection = Connection::open("")?;
-        // Views compute standard errors, and this SQLite is built without the functions of mathematics that others have.
+        // Views compute standard errors, and this SQLite is built without the mathematical
+        // functions that others have.
         connection.create_scalar_function("sqrt", 1, FUNCTION, |arguments| {
             let number: Option<f64> = arguments.get(0)?;
             Ok(number.map(f64::sqrt))
@@ -339,10 +344,10 @@ mod tests {
             .into_iter()
             .map(|(name, numbers)| [vec![text(name)], numbers].concat())
             .collect();
-        // They come in the order of their totals.
+        // Rows are in order of their totals.
         let rows = answers(&events, &format!("SELECT name, {NUMBERS} FROM top_kernels"));
         assert_eq!(rows, expected);
-        // `top` has the calls to the API, too.
+        // `top` also contains the API calls.
         let sql = format!(
             "SELECT name, {NUMBERS} FROM top WHERE name NOT LIKE 'h%\\_%' ESCAPE '\\' AND name NOT LIKE 'hip%'"
         );
@@ -386,7 +391,8 @@ mod tests {
         );
     }
 
-    /// Dispatches are independent of those of other classes, and share the error of their own.
+    /// Dispatches of different classes have independent errors, those of the same class share
+    /// theirs.
     #[test]
     fn a_huge_error_stays_with_its_number() {
         let mut events = events();

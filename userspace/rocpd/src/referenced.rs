@@ -1,4 +1,4 @@
-//! Rows that others refer to by number: strings, processes, threads, streams.
+//! Rows that other rows refer to by number: strings, processes, threads, streams.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -9,7 +9,7 @@ use rusqlite::params;
 
 use crate::database::Database;
 
-/// Numbers of the strings in `rocpd_string`. Only names of functions and kinds come here, so it stays small.
+/// Numbers of the strings in `rocpd_string`: only names of functions and kinds, so there are few.
 #[derive(Debug, Default)]
 pub(crate) struct Strings {
     known: HashMap<String, i64, RandomState>,
@@ -33,21 +33,21 @@ impl Strings {
     }
 }
 
-/// From when to when something lived, ns `CLOCK_BOOTTIME`, as far as it is known.
+/// Begin and end of a lifetime, ns `CLOCK_BOOTTIME`, as far as they are known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Life {
     pub(crate) start: Option<u64>,
     pub(crate) end: Option<u64>,
 }
 
-/// What will be a row of `rocpd_info_process`.
+/// A future row of `rocpd_info_process`.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Process {
     pub(crate) info: ProcessInfo,
     pub(crate) life: Life,
 }
 
-/// What will be a row of `rocpd_info_thread`.
+/// A future row of `rocpd_info_thread`.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Thread {
     pub(crate) pid: u32,
@@ -55,18 +55,19 @@ pub(crate) struct Thread {
     pub(crate) life: Life,
 }
 
-/// The processes and threads. As in rocprofv3's databases their rows are numbered by process and thread id; where
-/// the kernel used an id again during the recording, the row describes the last bearer.
+/// The processes and threads. As in rocprofv3's databases, their rows are numbered by process id
+/// and thread id. If the kernel reused an id during the recording, the row describes the last
+/// process or thread that had it.
 #[derive(Debug, Default)]
 pub(crate) struct Who {
     pub(crate) processes: BTreeMap<u32, Process>,
     pub(crate) threads: BTreeMap<u32, Thread>,
-    /// Seen last, because the next event is often of the same thread.
+    /// The thread seen last, because the next event is often of the same thread.
     last: Option<(u32, u32)>,
 }
 
 impl Who {
-    /// Sees to it that the thread and its process will have rows.
+    /// Makes sure that the thread and its process get rows.
     pub(crate) fn seen(&mut self, pid: u32, tid: u32) {
         if self.last == Some((pid, tid)) {
             return;
@@ -76,7 +77,7 @@ impl Who {
         self.thread(pid, tid);
     }
 
-    /// Sees to it that the process will have a row.
+    /// Makes sure that the process gets a row.
     pub(crate) fn process(&mut self, pid: u32) -> &mut Process {
         let process = self.processes.entry(pid).or_default();
         process.info.pid = pid;
@@ -95,7 +96,7 @@ impl Who {
         if info.start != 0 {
             process.life.start = Some(info.start);
         }
-        // An exec may leave out what is still true.
+        // The description after an exec may lack data that still holds.
         let before = std::mem::replace(&mut process.info, info.clone());
         if process.info.executable.is_empty() && process.info.name == before.name {
             process.info.executable = before.executable;
@@ -109,7 +110,7 @@ impl Who {
         name.clone_into(&mut self.thread(pid, tid).name);
     }
 
-    /// Takes a beginning or an end.
+    /// Takes the begin or end of a process or thread.
     pub(crate) fn lifetime(&mut self, lifetime: &Lifetime) {
         let Lifetime { time, pid, tid, .. } = *lifetime;
         match lifetime.what {
@@ -130,7 +131,7 @@ impl Who {
             }
             LifetimeChange::Exited => {
                 self.thread(pid, tid).life.end = Some(time);
-                // A process lives on while other threads of its do; the last one to go counts.
+                // A process lives until its last thread ends.
                 self.process(pid).life.end = Some(time);
             }
             LifetimeChange::Executed { .. } | LifetimeChange::Renamed { .. } => {}

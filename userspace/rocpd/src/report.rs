@@ -1,4 +1,4 @@
-//! What is known of the recording, its processes, and what was lost.
+//! Writes data about the recording and its processes, and what was lost.
 
 use gputrace_abi::counters::DropReason;
 use gputrace_capture::{
@@ -16,14 +16,14 @@ use crate::{
     schema::VERSION,
 };
 
-/// How the recording ended, as far as its events said.
+/// How the recording ended, as far as its events tell.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Ending {
     pub(crate) time: Option<u64>,
     pub(crate) ledger: bool,
 }
 
-/// Writes metadata, the node and how the recording was made.
+/// Writes metadata, the node, and how the recording was made.
 pub(crate) fn recording(context: &mut Context, recording: &Recording) -> Result<(), ExportError> {
     let identity = context.database.identity.clone();
     let metadata = identity.fill("INSERT INTO rocpd_metadata{uuid} (tag, value) VALUES (?, ?)");
@@ -158,7 +158,7 @@ pub(crate) fn end(context: &Context, end: &End) -> Result<(), ExportError> {
     tag_value(context, "end_reason", reason)
 }
 
-/// Writes the processes and threads, and what the capture does not say.
+/// Writes the processes and threads, and notes what is missing in the capture.
 pub(crate) fn finish(context: &mut Context, ending: &Ending) -> Result<(), ExportError> {
     if !ending.ledger {
         tag_value(
@@ -170,7 +170,7 @@ pub(crate) fn finish(context: &mut Context, ending: &Ending) -> Result<(), Expor
     if ending.time.is_none() {
         tag_value(context, "end_reason", "the capture was cut off")?;
     }
-    // The null stream and the agents belong to it.
+    // It owns the null stream and the agents.
     context.who.process(context.main);
     let identity = &context.database.identity;
     let process_sql = identity.fill(

@@ -1,7 +1,8 @@
-//! Rows of the large tables on their way into the database.
+//! Buffers rows of the large tables on their way into the database.
 //!
-//! Half of what inserting a row costs is beginning and ending a statement, so rows are collected and inserted many at a
-//! time, by one statement with places for all of them. They are in the table in the order in which they were added.
+//! Half of the cost of inserting a row is that of beginning and ending a statement. So rows are
+//! collected and inserted many at a time, by one statement with placeholders for all of them. They
+//! are in the table in the order in which they were added.
 
 use std::ops::Range;
 
@@ -10,10 +11,10 @@ use rusqlite::{Statement, types::Null};
 
 use crate::{database::Database, schema::Identity};
 
-/// Rows that are inserted together.
+/// Number of rows that are inserted together.
 const MANY: usize = 32;
 
-/// What goes into a column.
+/// The value of a column.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Cell<'a> {
     Null,
@@ -57,7 +58,7 @@ macro_rules! cells {
 }
 pub(crate) use cells;
 
-/// As [`Cell`], with the place of the text.
+/// A [`Cell`] whose text is a range of the text buffer.
 #[derive(Clone, Debug)]
 enum Waiting {
     Null,
@@ -68,16 +69,16 @@ enum Waiting {
 /// Rows of one table.
 #[derive(Debug)]
 pub(crate) struct Rows<const COLUMNS: usize> {
-    /// Inserts one row.
+    /// Statement that inserts one row.
     one: String,
-    /// Inserts [`MANY`].
+    /// Statement that inserts [`MANY`] rows.
     many: String,
     waiting: Vec<Waiting>,
     texts: String,
 }
 
 impl<const COLUMNS: usize> Rows<COLUMNS> {
-    /// Of the columns `columns` of `table`, both as in SQL. There are as many of them as the type says.
+    /// Rows of the columns `columns` of `table`, both as in SQL. Their number must be `COLUMNS`.
     pub(crate) fn new(identity: &Identity, table: &str, columns: &str) -> Self {
         let insert = identity.fill(&format!("INSERT INTO {table}{{uuid}} ({columns}) VALUES "));
         let row = format!("({})", ["?"; COLUMNS].join(", "));
@@ -115,7 +116,7 @@ impl<const COLUMNS: usize> Rows<COLUMNS> {
         inserted
     }
 
-    /// Inserts what waits.
+    /// Inserts the waiting rows.
     pub(crate) fn finish(&mut self, database: &Database) -> Result<(), ExportError> {
         let rows = self.waiting.chunks(COLUMNS);
         let inserted =

@@ -1,8 +1,9 @@
 //! The database's tables, indexes and views: schema version 3 of rocpd, and gputrace's own tables.
 //!
-//! Names, columns and their order are those of ROCm's rocprofiler-sdk (`share/rocprofiler-sdk-rocpd/*.sql`).
-//! Every table's name ends in a suffix that is unique to the recording, so that databases can be attached to
-//! one another; a view of the plain name stands for each.
+//! Names, columns and their order are those of ROCm's rocprofiler-sdk
+//! (`share/rocprofiler-sdk-rocpd/*.sql`). Every table's name ends in a suffix that is unique to the
+//! recording, so that databases can be attached to one another; each table has a view with the
+//! plain name.
 
 use sha2::{Digest, Sha256};
 
@@ -10,10 +11,10 @@ const TABLES: &str = include_str!("sql/tables.sql");
 const INDEXES: &str = include_str!("sql/indexes.sql");
 const VIEWS: &str = include_str!("sql/views.sql");
 
-/// What `schema_version` in `rocpd_metadata` says.
+/// Value of `schema_version` in `rocpd_metadata`.
 pub(crate) const VERSION: &str = "3";
 
-/// What identifies a recording.
+/// Identifies a recording.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Identity {
     /// A UUID of version 7.
@@ -23,8 +24,8 @@ pub(crate) struct Identity {
 }
 
 impl Identity {
-    /// The identity of a recording that began at `realtime` (ns since the Unix epoch). The same recording,
-    /// which `seed` stands for, has the same identity each time it is exported.
+    /// The identity of a recording that began at `realtime` (ns since the Unix epoch). A recording,
+    /// represented by `seed`, has the same identity each time it is exported.
     pub(crate) fn new(realtime: u64, seed: &[u8]) -> Self {
         let milliseconds = (realtime / 1_000_000) & 0xffff_ffff_ffff;
         let [a, b, c, d, e, f, g, h, i, j, ..] = <[u8; 32]>::from(Sha256::digest(seed));
@@ -46,23 +47,24 @@ impl Identity {
         Self { guid, suffix }
     }
 
-    /// `sql` with the suffix and the id in their places.
+    /// Replaces the placeholders of suffix and id in `sql`.
     pub(crate) fn fill(&self, sql: &str) -> String {
         sql.replace("{uuid}", &self.suffix)
             .replace("{guid}", &self.guid)
     }
 
-    /// Statements that make the tables.
+    /// Statements that create the tables.
     pub(crate) fn tables(&self) -> String {
         self.fill(TABLES)
     }
 
-    /// Statements that make the indexes, for when the tables are full.
+    /// Statements that create the indexes, to be executed when the tables are full.
     pub(crate) fn indexes(&self) -> String {
         self.fill(INDEXES)
     }
 
-    /// Statements that make the views: one of the plain name for each table, then those that people query.
+    /// Statements that create the views: one with the plain name of each table, then those that
+    /// people query.
     pub(crate) fn views(&self) -> String {
         let mut sql = String::new();
         for table in table_names() {
@@ -76,7 +78,7 @@ impl Identity {
     }
 }
 
-/// Names of the tables without suffix.
+/// Names of the tables without the suffix.
 pub(crate) fn table_names() -> impl Iterator<Item = &'static str> {
     TABLES
         .lines()

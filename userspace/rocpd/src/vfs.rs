@@ -1,9 +1,9 @@
-//! Lets SQLite write into a file that is open already.
+//! Lets SQLite write into a file that is already open.
 //!
-//! SQLite opens databases by path, follows symbolic links and opens them again when it pleases. gputrace
-//! runs as root and writes into directories which others can change, so that a name could stand for
-//! another file each time it is looked up. The file system made here knows no names at all: its one
-//! database is the handle that it was given, and SQLite's temporary files (for sorting an index) are nameless
+//! SQLite opens databases by path, follows symbolic links and reopens files at will. gputrace runs
+//! as root and writes into directories that others can change, so a name might refer to another
+//! file each time it is looked up. The file system here does not use names: its only database is
+//! the handle that it was given, and SQLite's temporary files (for sorting an index) are nameless
 //! files made by [`OutputDir::scratch`].
 //!
 //! The interface is SQLite's `sqlite3_vfs`, see <https://www.sqlite.org/c3ref/vfs.html>.
@@ -23,21 +23,21 @@ use std::{
 use gputrace_export::OutputDir;
 use rusqlite::ffi;
 
-/// What SQLite calls the database; it is only passed back to [`full_path_name`] and [`open`].
+/// The database's name in SQLite; it is only passed back to [`full_path_name`] and [`open`].
 pub(crate) const DATABASE: &str = "rocpd";
 
-/// Numbers the file systems of a process: SQLite finds them by name.
+/// Numbers the file systems of a process, which SQLite finds by name.
 static NEXT: AtomicU64 = AtomicU64::new(0);
 
-/// A file system with one database in it, known to SQLite until it is dropped.
+/// A file system with one database in it, registered with SQLite until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Vfs {
-    /// What SQLite has pointers to: never moves, and outlives its registration.
+    /// SQLite has pointers into this, so it never moves, and outlives its registration.
     registered: *mut Registered,
     name: CString,
 }
 
-/// What SQLite holds while the file system is registered.
+/// The data that SQLite refers to while the file system is registered.
 struct Registered {
     vfs: ffi::sqlite3_vfs,
     shared: Shared,
@@ -47,9 +47,9 @@ struct Shared {
     /// The database until SQLite opens it.
     database: Mutex<Option<File>>,
     directory: OutputDir,
-    /// The first thing that went wrong: SQLite only says `disk I/O error`.
+    /// The first error, because SQLite only says `disk I/O error`.
     error: Mutex<Option<io::Error>>,
-    /// SQLite's own file system, for its clock and random numbers.
+    /// SQLite's own file system, used for its clock and random numbers.
     system: *mut ffi::sqlite3_vfs,
 }
 
@@ -61,14 +61,14 @@ impl Shared {
 }
 
 impl Vfs {
-    /// Makes `database` known to SQLite. Temporary files go to `directory`.
+    /// Registers `database` with SQLite. Temporary files go to `directory`.
     ///
     /// # Errors
     /// When SQLite cannot be initialised.
     pub(crate) fn new(database: File, directory: OutputDir) -> io::Result<Self> {
         let name = format!("gputrace-{}", NEXT.fetch_add(1, Ordering::Relaxed));
         let name = CString::new(name)?;
-        // SAFETY: any thread may ask for the default file system at any time.
+        // SAFETY: the default file system may be looked up by any thread at any time.
         let system = unsafe { ffi::sqlite3_vfs_find(ptr::null()) };
         if system.is_null() {
             return Err(io::Error::other("SQLite has no file system"));
@@ -105,13 +105,13 @@ impl Vfs {
                 system,
             },
         }));
-        // SAFETY: `registered` comes from a box just now; only its address is taken.
+        // SAFETY: `registered` has just been created from a box; only its address is taken.
         let shared = unsafe { &raw mut (*registered).shared };
-        // SAFETY: as above; nobody else knows it yet.
+        // SAFETY: as above; there are no other references to it yet.
         let vfs = unsafe { &mut (*registered).vfs };
         vfs.pAppData = shared.cast();
         let vfs = ptr::from_mut(vfs);
-        // SAFETY: the structure and its name stay where they are until `Drop` has unregistered them.
+        // SAFETY: the structure and its name do not move until `Drop` has unregistered them.
         let code = unsafe { ffi::sqlite3_vfs_register(vfs, 0) };
         let this = Self { registered, name };
         if code == ffi::SQLITE_OK {
@@ -121,14 +121,15 @@ impl Vfs {
         }
     }
 
-    /// The name under which SQLite knows it.
+    /// The name of the file system in SQLite.
     pub(crate) fn name(&self) -> &CStr {
         &self.name
     }
 
-    /// Takes the error of the first operation that failed, if one did.
+    /// Removes and returns the error of the first operation that failed, if any.
     pub(crate) fn take_error(&self) -> Option<io::Error> {
-        // SAFETY: `registered` lives as long as `self`, and `shared` is only ever accessed by shared reference.
+        // SAFETY: `registered` lives as long as `self`, and `shared` is only ever accessed through
+        // shared references.
         let shared = unsafe { &(*self.registered).shared };
         let mut slot = shared.error.lock().unwrap_or_else(PoisonError::into_inner);
         slot.take()
@@ -136,22 +137,23 @@ impl Vfs {
 }
 
 impl Drop for Vfs {
-    /// The owner sees to it that the connection is closed before.
+    /// The owner must close the connection first.
     fn drop(&mut self) {
         // SAFETY: the pointer is the one that was registered.
         let vfs = unsafe { &raw mut (*self.registered).vfs };
-        // SAFETY: as above; unregistering what is not registered does nothing.
+        // SAFETY: as above; unregistering a file system that is not registered does nothing.
         unsafe { ffi::sqlite3_vfs_unregister(vfs) };
-        // SAFETY: it came from a box, and neither SQLite nor an open file refers to it any more.
+        // SAFETY: it was created from a box, and neither SQLite nor an open file refers to it any
+        // more.
         drop(unsafe { Box::from_raw(self.registered) });
     }
 }
 
-/// What SQLite allocates for each open file.
+/// The structure that SQLite allocates for each open file.
 #[repr(C)]
 struct Handle {
     base: ffi::sqlite3_file,
-    /// Owned: from a box.
+    /// Owned: created from a box.
     state: *mut State,
 }
 
@@ -182,19 +184,19 @@ static METHODS: ffi::sqlite3_io_methods = ffi::sqlite3_io_methods {
     xUnfetch: None,
 };
 
-/// The file behind SQLite's handle.
+/// The state of an open file.
 ///
 /// # Safety
-/// `file` must be a handle that [`open`] filled and [`close`] has not seen yet.
+/// `file` must be a handle that [`open`] has filled and [`close`] has not closed yet.
 unsafe fn state<'a>(file: *mut ffi::sqlite3_file) -> &'a State {
     let handle = file.cast::<Handle>();
-    // SAFETY: the caller passes a handle that `open` filled.
+    // SAFETY: the caller passes a handle that `open` has filled.
     let state = unsafe { (*handle).state };
-    // SAFETY: `open` made it from a box, which only `close` takes back.
+    // SAFETY: `open` created it from a box, which only `close` takes back.
     unsafe { &*state }
 }
 
-/// Does something with a file and translates the outcome.
+/// Runs an operation on a file and translates the result.
 ///
 /// # Safety
 /// As [`state`].
@@ -203,7 +205,7 @@ unsafe fn attempt(
     code: c_int,
     operation: impl FnOnce(&File) -> io::Result<()>,
 ) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let state = unsafe { state(file) };
     match operation(&state.file) {
         Ok(()) => ffi::SQLITE_OK,
@@ -224,10 +226,11 @@ unsafe extern "C" fn open(
 ) -> c_int {
     // SAFETY: SQLite passes the structure that `Vfs::new` registered.
     let shared = unsafe { (*vfs).pAppData }.cast::<Shared>().cast_const();
-    // SAFETY: `Vfs::new` stored a pointer that is valid until the file system is unregistered.
+    // SAFETY: `Vfs::new` stored a pointer that stays valid until the file system is unregistered.
     let place = unsafe { &*shared };
     let handle = file.cast::<Handle>();
-    // SAFETY: SQLite passes `szOsFile` bytes; without methods it does not close a file that failed to open.
+    // SAFETY: SQLite passes `szOsFile` bytes. Without methods, it does not close a file that could
+    // not be opened.
     unsafe { (*handle).base.pMethods = ptr::null() };
     let opened = if flags & ffi::SQLITE_OPEN_MAIN_DB != 0 && !name.is_null() {
         let mut database = place
@@ -240,7 +243,7 @@ unsafe extern "C" fn open(
     } else if name.is_null() {
         place.directory.scratch().map_err(io::Error::other)
     } else {
-        // A journal or a log, for which there is no need: a file that is not complete is removed.
+        // A journal or a log, which is not needed: an incomplete file is removed.
         Err(io::Error::other("SQLite asked for a journal"))
     };
     match opened {
@@ -249,7 +252,7 @@ unsafe extern "C" fn open(
                 file: opened,
                 shared,
             }));
-            // SAFETY: as above, `handle` is ours to fill.
+            // SAFETY: as above, `handle` is this function's to fill.
             unsafe { (*handle).state = state };
             // SAFETY: as above.
             unsafe { (*handle).base.pMethods = &METHODS };
@@ -268,9 +271,9 @@ unsafe extern "C" fn open(
 
 unsafe extern "C" fn close(file: *mut ffi::sqlite3_file) -> c_int {
     let handle = file.cast::<Handle>();
-    // SAFETY: SQLite closes a file once, after `open` filled the handle.
+    // SAFETY: SQLite closes a file once, after `open` has filled the handle.
     let state = unsafe { (*handle).state };
-    // SAFETY: `open` made it from a box.
+    // SAFETY: `open` created it from a box.
     drop(unsafe { Box::from_raw(state) });
     ffi::SQLITE_OK
 }
@@ -284,7 +287,7 @@ unsafe extern "C" fn read(
     let (Ok(amount), Ok(offset)) = (usize::try_from(amount), u64::try_from(offset)) else {
         return ffi::SQLITE_IOERR_READ;
     };
-    // SAFETY: SQLite passes a buffer of `amount` bytes that nobody else uses meanwhile.
+    // SAFETY: SQLite passes a buffer of `amount` bytes that nothing else uses meanwhile.
     let buffer = unsafe { slice::from_raw_parts_mut(buffer.cast::<u8>(), amount) };
     let mut done = 0;
     let fill = |file: &File| {
@@ -296,11 +299,11 @@ unsafe extern "C" fn read(
                 Err(error) => return Err(error),
             }
         }
-        // The interface demands zeros for what lies beyond the end.
+        // The interface requires zeros for what lies beyond the end.
         buffer.iter_mut().skip(done).for_each(|byte| *byte = 0);
         Ok(())
     };
-    // SAFETY: SQLite passes a file that is open.
+    // SAFETY: SQLite passes an open file.
     match unsafe { attempt(file, ffi::SQLITE_IOERR_READ, fill) } {
         ffi::SQLITE_OK if done < amount => ffi::SQLITE_IOERR_SHORT_READ,
         code => code,
@@ -318,7 +321,7 @@ unsafe extern "C" fn write(
     };
     // SAFETY: SQLite passes a buffer of `amount` bytes that does not change meanwhile.
     let buffer = unsafe { slice::from_raw_parts(buffer.cast::<u8>(), amount) };
-    // SAFETY: SQLite passes a file that is open.
+    // SAFETY: SQLite passes an open file.
     unsafe {
         attempt(file, ffi::SQLITE_FULL, |file| {
             file.write_all_at(buffer, offset)
@@ -327,7 +330,7 @@ unsafe extern "C" fn write(
 }
 
 unsafe extern "C" fn truncate(file: *mut ffi::sqlite3_file, size: ffi::sqlite3_int64) -> c_int {
-    // SAFETY: SQLite passes a file that is open.
+    // SAFETY: SQLite passes an open file.
     unsafe {
         attempt(file, ffi::SQLITE_IOERR_TRUNCATE, |file| {
             file.set_len(size.max(0) as u64)
@@ -336,7 +339,8 @@ unsafe extern "C" fn truncate(file: *mut ffi::sqlite3_file, size: ffi::sqlite3_i
 }
 
 unsafe extern "C" fn sync(_file: *mut ffi::sqlite3_file, _flags: c_int) -> c_int {
-    // The file gets its name when it is complete, so a crash before loses nothing that was promised.
+    // The file gets its name only when it is complete, so a crash before that loses nothing that
+    // was promised.
     ffi::SQLITE_OK
 }
 
@@ -350,7 +354,7 @@ unsafe extern "C" fn file_size(
         unsafe { *size = length as ffi::sqlite3_int64 };
         Ok(())
     };
-    // SAFETY: SQLite passes a file that is open.
+    // SAFETY: SQLite passes an open file.
     unsafe { attempt(file, ffi::SQLITE_IOERR_FSTAT, ask) }
 }
 
@@ -426,9 +430,9 @@ unsafe extern "C" fn full_path_name(
 /// # Safety
 /// `vfs` must be what [`Vfs::new`] registered.
 unsafe fn system(vfs: *mut ffi::sqlite3_vfs) -> *mut ffi::sqlite3_vfs {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let shared = unsafe { (*vfs).pAppData }.cast::<Shared>();
-    // SAFETY: `Vfs::new` stored a pointer that is valid until the file system is unregistered.
+    // SAFETY: `Vfs::new` stored a pointer that stays valid until the file system is unregistered.
     unsafe { (*shared).system }
 }
 
@@ -439,9 +443,9 @@ unsafe extern "C" fn randomness(
 ) -> c_int {
     // SAFETY: SQLite passes the structure that `Vfs::new` registered.
     let system = unsafe { system(vfs) };
-    // SAFETY: SQLite's own file system is there for the life of the process.
+    // SAFETY: SQLite's own file system exists for the life of the process.
     match unsafe { (*system).xRandomness } {
-        // SAFETY: the arguments are passed on as they came.
+        // SAFETY: the arguments are passed on unchanged.
         Some(randomness) => unsafe { randomness(system, size, out) },
         None => 0,
     }
@@ -450,9 +454,9 @@ unsafe extern "C" fn randomness(
 unsafe extern "C" fn sleep(vfs: *mut ffi::sqlite3_vfs, microseconds: c_int) -> c_int {
     // SAFETY: SQLite passes the structure that `Vfs::new` registered.
     let system = unsafe { system(vfs) };
-    // SAFETY: SQLite's own file system is there for the life of the process.
+    // SAFETY: SQLite's own file system exists for the life of the process.
     match unsafe { (*system).xSleep } {
-        // SAFETY: the arguments are passed on as they came.
+        // SAFETY: the arguments are passed on unchanged.
         Some(sleep) => unsafe { sleep(system, microseconds) },
         None => 0,
     }
@@ -461,9 +465,9 @@ unsafe extern "C" fn sleep(vfs: *mut ffi::sqlite3_vfs, microseconds: c_int) -> c
 unsafe extern "C" fn current_time(vfs: *mut ffi::sqlite3_vfs, out: *mut f64) -> c_int {
     // SAFETY: SQLite passes the structure that `Vfs::new` registered.
     let system = unsafe { system(vfs) };
-    // SAFETY: SQLite's own file system is there for the life of the process.
+    // SAFETY: SQLite's own file system exists for the life of the process.
     match unsafe { (*system).xCurrentTime } {
-        // SAFETY: the arguments are passed on as they came.
+        // SAFETY: the arguments are passed on unchanged.
         Some(current_time) => unsafe { current_time(system, out) },
         None => ffi::SQLITE_ERROR,
     }

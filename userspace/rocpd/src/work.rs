@@ -1,9 +1,10 @@
-//! The GPU's work: dispatches and copies, and what they refer to.
+//! GPU work: dispatches and copies, and the objects that they refer to.
+
+mod infos;
 
 use std::collections::{BTreeMap, HashMap};
 
 use gputrace_abi::domain::Domain;
-use gputrace_capture::gpu::AgentKind;
 use gputrace_export::{
     ExportError, classes,
     gpu::{queue_id, uncertainty},
@@ -14,7 +15,7 @@ use gputrace_timeline::gpu::{
 };
 use rusqlite::params;
 use serde::Serialize;
-use serde_json::{Map, Value, json};
+use serde_json::json;
 
 use crate::{
     exporter::{Context, int, json as text},
@@ -22,16 +23,18 @@ use crate::{
     schema::Identity,
 };
 
-/// Row of the agent that stands for one that could not be told: the views leave out what refers to none.
+/// Row of the agent that stands for an unknown one, because the views leave out rows with dangling
+/// references.
 const UNKNOWN_AGENT: i64 = -1;
 
 /// Row of the code object of kernels that were not found.
 const UNKNOWN_CODE_OBJECT: i64 = 0;
 
-/// Kernels that were not found and have rows of their own. More, which only a damaged capture has, share the last.
+/// Maximum number of kernels that were not found and have rows of their own. Further ones, which
+/// only a damaged capture has, share the last row.
 const UNKNOWN_KERNELS: usize = 1 << 16;
 
-/// What a row of work with times says of them.
+/// `extdata` about the times in a row of work.
 #[derive(Serialize)]
 struct Ext {
     quality: &'static str,
@@ -39,7 +42,8 @@ struct Ext {
     start_uncertainty: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     end_uncertainty: Option<u64>,
-    /// Of a duration that is its class's mean: the class, and the mean's standard error, ns.
+    /// Of a duration that is an estimate: the class whose mean it is, if it is one, and its standard
+    /// error, ns.
     #[serde(skip_serializing_if = "Option::is_none")]
     kernel_class: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -48,17 +52,18 @@ struct Ext {
 
 impl Ext {
     fn new(time: &GpuTime) -> Self {
+        let length = Length::of(time);
         Self {
             quality: time.quality.name(),
             start_uncertainty: uncertainty(time.begin, &time.begin_window),
             end_uncertainty: uncertainty(time.end, &time.end_window),
-            kernel_class: time.estimate.map(|estimate| estimate.class),
-            estimate_error: time.estimate.map(|estimate| estimate.error),
+            kernel_class: length.and_then(|length| length.class()),
+            estimate_error: length.and_then(|length| length.estimate_error()),
         }
     }
 }
 
-/// Writes dispatches and copies, and remembers what has rows that can only be written at the end.
+/// Writes dispatches and copies, and collects what can only be written at the end.
 #[derive(Debug)]
 pub(crate) struct Work {
     dispatch_rows: Rows<22>,
@@ -69,9 +74,9 @@ pub(crate) struct Work {
     /// Process and description of the queues in use, by [`QueueInfo::number`].
     queues: BTreeMap<u32, (u32, Option<QueueInfo>)>,
     code_objects: Vec<CodeObjectInfo>,
-    /// Code objects to which kernels refer, and their processes.
+    /// Code objects that kernels refer to, with their processes.
     referred: BTreeMap<i64, u32>,
-    /// Node on which kernels of a code object ran first.
+    /// Node on which a kernel of the code object ran first.
     nodes: HashMap<u32, u32>,
     /// Rows of kernels that were not found, by address.
     unknown_kernels: HashMap<u64, i64>,
@@ -138,7 +143,7 @@ impl Work {
         context: &mut Context,
         info: &KernelInfo,
     ) -> Result<(), ExportError> {
-        // As in rocprofv3, the range after which a kernel is called is in the dispatch's row.
+        // As in rocprofv3, the range after which a kernel is named is in the dispatch's row.
         if info.renamed.is_some() {
             return Ok(());
         }
@@ -227,7 +232,7 @@ impl Work {
         }
     }
 
-    /// Writes a dispatch; returns the row of its event, if its times are real.
+    /// Writes a dispatch; returns the row of its event if its times are real.
     pub(crate) fn dispatch(
         &mut self,
         context: &mut Context,
@@ -315,8 +320,8 @@ impl Work {
             int(dispatch.signal),
             dispatch.barrier,
             dispatch.read_later,
-            time.estimate.map(|estimate| estimate.class),
-            time.estimate.map(|estimate| int(estimate.error)),
+            length.and_then(|length| length.class()),
+            length.and_then(|length| length.estimate_error()).map(int),
             length.map(|length| int(length.ns)),
             length.map(|length| length.error().ceil() as i64),
         ];
@@ -333,11 +338,13 @@ impl Work {
         let sql = context.database.identity.fill(
             "INSERT INTO gputrace_kernel_class{uuid} (id, pid, agent_id, kernel_id, name, kernel_object, \
              workgroup_size_x, workgroup_size_y, workgroup_size_z, grid_size_x, grid_size_y, grid_size_z, dispatches, \
-             told, mean, mean_error) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+             told, mean, mean_error, shorter, longer, longer_share) \
+             VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         );
         let [workgroup_x, workgroup_y, workgroup_z] = class.workgroup;
         let [grid_x, grid_y, grid_z] = class.grid;
         let mean = classes::mean(class);
+        let lengths = classes::lengths(class);
         let values = params![
             class.number,
             class.pid,
@@ -355,6 +362,9 @@ impl Work {
             class.told.name(),
             mean.map(|mean| mean.value),
             mean.map(|mean| mean.error),
+            lengths.map(|lengths| lengths.shorter),
+            lengths.map(|lengths| lengths.longer),
+            lengths.map(|lengths| lengths.longer_share),
         ];
         context.database.insert(&sql, values)
     }
@@ -426,180 +436,15 @@ impl Work {
         self.all_copies_rows.add(&context.database, row)
     }
 
-    /// Writes the rows to which those of the work refer.
+    /// Writes the rows that the rows of work refer to.
     pub(crate) fn finish(&mut self, context: &mut Context) -> Result<(), ExportError> {
         self.dispatch_rows.finish(&context.database)?;
         self.all_dispatches_rows.finish(&context.database)?;
         self.copy_rows.finish(&context.database)?;
         self.all_copies_rows.finish(&context.database)?;
         self.write_queues(context)?;
-        write_streams(context)?;
+        infos::write_streams(context)?;
         self.write_code_objects(context)?;
         self.write_agents(context)
     }
-
-    fn write_queues(&self, context: &mut Context) -> Result<(), ExportError> {
-        let sql = "INSERT INTO rocpd_info_queue{uuid} (id, nid, pid, name, extdata) VALUES (?, ?, ?, ?, ?)";
-        let sql = context.database.identity.fill(sql);
-        let (node, main) = (context.node, context.main);
-        let default = params![0, node, main, "Default Queue", "{}"];
-        context.database.insert(&sql, default)?;
-        for (number, (pid, info)) in &self.queues {
-            context.who.process(*pid);
-            let extdata = info.map_or_else(
-                || json!({}),
-                |info| json!({"hsa_queue_id": info.id, "node_id": info.node_id, "packets": info.packets, "kfd_queue_id": info.kfd_id}),
-            );
-            let id = int(queue_id(*number));
-            let values = params![id, node, pid, format!("Queue {id}"), extdata.to_string()];
-            context.database.insert(&sql, values)?;
-        }
-        Ok(())
-    }
-
-    fn write_code_objects(&mut self, context: &mut Context) -> Result<(), ExportError> {
-        let sql = "INSERT OR REPLACE INTO rocpd_info_code_object{uuid} \
-                   (id, nid, pid, agent_id, uri, load_base, load_size, load_delta, storage_type, extdata) \
-                   VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
-        let sql = context.database.identity.fill(sql);
-        for info in std::mem::take(&mut self.code_objects) {
-            let object = &info.code_object;
-            context.who.process(object.pid);
-            self.referred.remove(&info.id.into());
-            let node = self.nodes.get(&info.id).copied();
-            let node = node.or_else(|| node_of_target(context, &object.target));
-            let agent = self.agent(context, node);
-            let (storage, number) = match object.uri.split_once("://") {
-                Some(("file", _)) => (Some("FILE"), Some(1)),
-                Some(("memory", _)) => (Some("MEMORY"), Some(2)),
-                _ => (None, None),
-            };
-            let extdata = json!({
-                "code_object_id": info.id,
-                "storage_type": number,
-                "target": object.target,
-                "load_time": object.time,
-            });
-            let values = params![
-                info.id,
-                context.node,
-                object.pid,
-                agent,
-                object.uri,
-                int(object.load_base),
-                int(object.load_size),
-                object.load_delta,
-                storage,
-                extdata.to_string(),
-            ];
-            context.database.insert(&sql, values)?;
-        }
-        // What no event described.
-        let none = None::<i64>;
-        for (id, pid) in std::mem::take(&mut self.referred) {
-            context.who.process(pid);
-            let agent = self.agent(context, None);
-            let extdata = "{\"unknown\":true}";
-            let values = params![
-                id,
-                context.node,
-                pid,
-                agent,
-                none,
-                none,
-                none,
-                none,
-                none,
-                extdata
-            ];
-            context.database.insert(&sql, values)?;
-        }
-        Ok(())
-    }
-
-    fn write_agents(&self, context: &mut Context) -> Result<(), ExportError> {
-        let sql = "INSERT INTO rocpd_info_agent{uuid} (id, nid, pid, type, absolute_index, logical_index, type_index, uuid, \
-                   name, model_name, vendor_name, product_name, user_name, extdata) \
-                   VALUES (?1, ?2, ?3, ?4, ?5, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?11, ?12)";
-        let sql = context.database.identity.fill(sql);
-        let (node, main) = (context.node, context.main);
-        let none = None::<i64>;
-        for info in context.gpus.agents() {
-            let agent = &info.agent;
-            let kind = match agent.kind {
-                AgentKind::Cpu => "CPU",
-                AgentKind::Gpu => "GPU",
-            };
-            let mut extdata: Map<String, Value> = Map::new();
-            extdata.insert("node_id".to_owned(), agent.node_id.into());
-            extdata.insert("gpu_id".to_owned(), agent.gpu_id.into());
-            extdata.extend(
-                agent
-                    .info
-                    .iter()
-                    .map(|(name, value)| (name.to_lowercase(), (*value).into())),
-            );
-            let values = params![
-                agent.node_id,
-                node,
-                main,
-                kind,
-                info.absolute_index,
-                info.type_index,
-                agent.gpu_id,
-                agent.name,
-                agent.model_name,
-                agent.vendor_name,
-                agent.product_name,
-                Value::Object(extdata).to_string(),
-            ];
-            context.database.insert(&sql, values)?;
-        }
-        if self.unknown_agent {
-            let name = "unknown agent";
-            let values = params![
-                UNKNOWN_AGENT,
-                node,
-                main,
-                None::<&str>,
-                UNKNOWN_AGENT,
-                UNKNOWN_AGENT,
-                none,
-                name,
-                name,
-                "",
-                "",
-                "{\"unknown\":true}",
-            ];
-            context.database.insert(&sql, values)?;
-        }
-        Ok(())
-    }
-}
-
-fn write_streams(context: &mut Context) -> Result<(), ExportError> {
-    let sql =
-        "INSERT INTO rocpd_info_stream{uuid} (id, nid, pid, name, extdata) VALUES (?, ?, ?, ?, ?)";
-    let sql = context.database.identity.fill(sql);
-    let (node, main) = (context.node, context.main);
-    let default = params![0, node, main, "Default Stream", "{}"];
-    context.database.insert(&sql, default)?;
-    for ((pid, handle), id) in context.gpus.streams().iter().zip(1_i64..) {
-        context.who.process(*pid);
-        let extdata = json!({"handle": handle}).to_string();
-        let values = params![id, node, pid, format!("Stream {id}"), extdata];
-        context.database.insert(&sql, values)?;
-    }
-    Ok(())
-}
-
-/// The first GPU of the kind for which a code object was made: its target ends in `--gfx90a:xnack-` and the like.
-fn node_of_target(context: &Context, target: &str) -> Option<u32> {
-    let kind = target.rsplit_once("--").map_or(target, |(_, kind)| kind);
-    let kind = kind.split(':').next().unwrap_or_default();
-    let fits = |info: &&gputrace_timeline::gpu::AgentInfo| {
-        info.agent.kind == AgentKind::Gpu && info.agent.name.split(':').next() == Some(kind)
-    };
-    let agent = context.gpus.agents().iter().find(fits)?;
-    Some(agent.agent.node_id)
 }

@@ -1,4 +1,5 @@
-//! Databases of made-up recordings, read back by SQLite here and by Python's `sqlite3` (`tests/readers`).
+//! Databases of synthetic recordings, read by SQLite here and by Python's `sqlite3`
+//! (`tests/readers`).
 
 #![allow(
     clippy::disallowed_methods,
@@ -6,13 +7,11 @@
 )]
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::{
-    fs,
-    io::Cursor,
-    ops::ControlFlow,
-    path::{Path, PathBuf},
-};
+mod common;
 
+use std::{fs, io::Cursor, ops::ControlFlow, path::Path};
+
+use common::{export, number, open, text};
 use gputrace_abi::{domain::Domain, record::task_op};
 use gputrace_capture::{
     CaptureReader, Meta,
@@ -30,98 +29,6 @@ use gputrace_timeline::{
     observation::{FieldValue, Observation, ObservedField, Whose},
     synthetic::{Synthetic, call, gpu, ledger},
 };
-use rusqlite::{
-    Connection, OpenFlags,
-    functions::{Context, FunctionFlags},
-};
-
-fn export(events: &[Event], directory: &Path) -> PathBuf {
-    let out = OutputDir::open(directory, None).unwrap();
-    let mut exporter = Box::new(RocpdExporter::new(&out, "app_results.db").unwrap());
-    for event in events {
-        exporter.event(event).unwrap();
-    }
-    let [output] = &exporter.finish().unwrap()[..] else {
-        unreachable!("one file is made")
-    };
-    assert_eq!(output.bytes, fs::metadata(&output.path).unwrap().len());
-    output.path.clone()
-}
-
-fn open(path: &Path) -> Connection {
-    let database = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY).unwrap();
-    // This SQLite has no functions of mathematics, as those have that people use.
-    let flags = FunctionFlags::SQLITE_UTF8 | FunctionFlags::SQLITE_DETERMINISTIC;
-    let sqrt = |arguments: &Context<'_>| Ok(arguments.get::<Option<f64>>(0)?.map(f64::sqrt));
-    database
-        .create_scalar_function("sqrt", 1, flags, sqrt)
-        .unwrap();
-    database
-}
-
-fn number(database: &Connection, sql: &str) -> i64 {
-    database.query_one(sql, (), |row| row.get(0)).unwrap()
-}
-
-fn text(database: &Connection, sql: &str) -> String {
-    database.query_one(sql, (), |row| row.get(0)).unwrap()
-}
-
-#[test]
-fn estimates_are_beside_what_rocpd_has() {
-    let directory = tempfile::tempdir().unwrap();
-    let path = export(&synthetic::estimates(), directory.path());
-    check_by_reader("rocpd_check.py", &path);
-    let database = open(&path);
-    let of = |id: u32| {
-        let sql = "SELECT quality, kernel_class, estimate_error, duration, duration_error FROM gputrace_dispatch WHERE id = ?";
-        let row = |row: &rusqlite::Row<'_>| {
-            let number = |column| row.get::<_, Option<i64>>(column);
-            Ok((
-                row.get::<_, String>(0)?,
-                [number(1)?, number(2)?, number(3)?, number(4)?],
-            ))
-        };
-        database.query_one(sql, [id], row).unwrap()
-    };
-    let sampled = |numbers| ("sampled".to_owned(), numbers);
-    assert_eq!(
-        of(1),
-        sampled([Some(0), Some(300), Some(10_400), Some(300)])
-    );
-    // Between looks, without an estimate: it is drawn, and how long it took is not known.
-    assert_eq!(of(2), sampled([None; 4]));
-    assert_eq!(of(16), ("submitted".to_owned(), [None; 4]));
-    let extdata = |id| {
-        text(
-            &database,
-            &format!("SELECT extdata FROM rocpd_kernel_dispatch WHERE id = {id}"),
-        )
-    };
-    assert_eq!(
-        extdata(1),
-        r#"{"quality":"sampled","start_uncertainty":62400,"end_uncertainty":62400,"kernel_class":0,"estimate_error":300}"#
-    );
-    assert_eq!(
-        extdata(2),
-        r#"{"quality":"sampled","start_uncertainty":5000000,"end_uncertainty":7000000}"#
-    );
-    let classes = "SELECT group_concat(printf('%d %s %s %d %s %s %s', id, name, told, dispatches, mean, mean_error, kernel_id), ', ') \
-                   FROM gputrace_kernel_class";
-    assert_eq!(
-        text(&database, classes),
-        "0 add(float*, float*) apart 11 10400.0 300.0 1, 1 hang apart 2 200000.0 9000.0 2, \
-         2 (unknown kernel 0x7f001000) mixed 3   "
-    );
-    assert_eq!(
-        number(
-            &database,
-            "SELECT count(*) FROM gputrace_dispatch AS d JOIN gputrace_kernel_class AS c ON c.id = d.kernel_class \
-             WHERE c.told = 'apart' AND abs(d.duration - c.mean) <= c.mean_error"
-        ),
-        12
-    );
-}
 
 #[test]
 fn gpu_work_is_where_rocpd_has_it() {
@@ -197,7 +104,7 @@ fn gpu_work_is_where_rocpd_has_it() {
         ),
         r#"{"quality":"exact","start_uncertainty":300,"end_uncertainty":300}"#
     );
-    // The kernel that was not found, and the agent of another queue.
+    // The kernel that was not found, and the agent of a queue other than the first.
     assert_eq!(
         text(&database, "SELECT name FROM kernels WHERE kernel_id < 0"),
         "(unknown kernel 0x7f001000)"
@@ -487,7 +394,7 @@ fn what_was_read_while_a_kernel_ran_is_its_own() {
             "{view}"
         );
     }
-    // Each value that was read once, and none of those besides: twelve are in the capture.
+    // Each value that was read once, and no others: there are twelve in the capture.
     assert_eq!(
         number(&database, "SELECT count(*) FROM gputrace_counter"),
         12
@@ -534,7 +441,7 @@ fn allocations_are_where_rocpd_has_them() {
             10,
             &of(0x7000, 4096, 41, 4096),
         ),
-        // On an agent that nobody knows of, and one of which the agent is not known.
+        // One on an unknown node, and one without a node.
         allocation(
             "MEMORY_ALLOCATION_VMEM_ALLOCATE",
             20,

@@ -11,7 +11,7 @@ use gputrace_tracee::{elf::ElfError, interp::InterpError, process::ProcessError}
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SessionError {
-    /// Neither a program nor a process.
+    /// Neither a program nor a process was given.
     #[error(
         "nothing to trace: give a program (`gputrace -- ./app`), a process (`-p PID`) or `--all`"
     )]
@@ -19,12 +19,12 @@ pub enum SessionError {
     /// The program could not be started.
     #[error("could not start {program}: {cause}. Check its path and that it is executable")]
     Launch {
-        /// As given.
+        /// Program name as the user gave it.
         program: String,
-        /// The system's answer.
+        /// Error returned by the system.
         cause: io::Error,
     },
-    /// There is no such program, or it cannot be executed.
+    /// The program does not exist or cannot be executed.
     #[error(transparent)]
     Command(#[from] InterpError),
     /// A process cannot be traced.
@@ -33,47 +33,49 @@ pub enum SessionError {
     /// A program or library file cannot be used.
     #[error(transparent)]
     File(#[from] ElfError),
-    /// A process has not mapped a library that was asked for.
+    /// A process has not mapped a library that the user asked for.
     #[error(
         "process {pid} has no library {} mapped: it may load it later (--wait waits), or it uses another copy; \
          `cat /proc/{pid}/maps` lists what it has",
         library.display()
     )]
     NoLibrary {
-        /// The process.
+        /// Process id.
         pid: u32,
-        /// As the user gave it.
+        /// Library as the user named it.
         library: PathBuf,
     },
-    /// A process has mapped something else under the name of a library that was asked for.
+    /// A process has mapped a different file under the name of a library that the user asked for.
     #[error("process {pid}: {reason}")]
     Misnamed {
-        /// The process.
+        /// Process id.
         pid: u32,
-        /// Which file, what it is, and what to do.
+        /// The file, what it really is, and what to do; a sentence.
         reason: String,
     },
-    /// Nothing in a file is to be traced.
+    /// None of a file's functions can be traced.
     #[error("no function of {} is traced: {reason}", path.display())]
     NoFunction {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// Why, as a clause.
+        /// The reason, as a clause.
         reason: String,
     },
-    /// More functions match than is reasonable.
+    /// More functions match than the limit allows.
     #[error(
-        "{count} functions of {} match, more than {limit}: choose fewer by the regular expression or \
-         --min-instructions, or allow more with --max-functions {count}",
+        "{count} functions of {} match, more than {limit}, so none is traced: choose fewer by {choice}, or \
+         allow more with --max-functions {count}",
         path.display()
     )]
     TooManyFunctions {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// How many match.
+        /// Number of functions that match.
         count: usize,
-        /// How many may.
+        /// Maximum number of functions (`--max-functions`).
         limit: usize,
+        /// The options by which fewer can be chosen.
+        choice: &'static str,
     },
     /// eBPF programs could not be loaded or attached.
     #[error(transparent)]
@@ -81,13 +83,13 @@ pub enum SessionError {
     /// The capture could not be created.
     #[error(transparent)]
     Capture(#[from] WriteError),
-    /// The output directory or a file in it could not be made.
+    /// The output directory or a file in it could not be created.
     #[error(transparent)]
     Output(#[from] OutputError),
     /// The capture could not be read back.
     #[error(transparent)]
     Read(#[from] ReadError),
-    /// An output could not be made.
+    /// An output could not be written.
     #[error(transparent)]
     Export(#[from] ExportError),
     /// Recording stopped early because the capture could not be written.
@@ -96,17 +98,18 @@ pub enum SessionError {
     /// The runtime that drives the recording could not be set up.
     #[error("could not {action}: {cause}")]
     System {
-        /// What was tried.
+        /// The action that failed.
         action: &'static str,
-        /// The system's answer.
+        /// Error returned by the system.
         cause: io::Error,
     },
-    /// A second Ctrl-C while the rest of a recording was still to be shown.
-    #[error("given up on request; the end of the recording was not shown")]
+    /// The user pressed Ctrl-C a second time before the whole recording had been shown.
+    #[error("stopped on request; the end of the recording was not shown")]
     NotAllShown,
-    /// A second Ctrl-C.
+    /// The user pressed Ctrl-C a second time while outputs were being made.
     #[error(
-        "given up on request; the capture is complete up to the last block written: `gputrace export {capture}` makes outputs of it"
+        "stopped on request; the capture is complete up to the last block written: \
+         `gputrace export {capture}` makes outputs of it"
     )]
     GivenUp {
         /// Path of the capture.

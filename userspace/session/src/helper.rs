@@ -1,4 +1,4 @@
-//! Small child processes of gputrace that outlive it where that is needed.
+//! Small child processes of gputrace, some of which outlive it.
 
 use std::{
     ffi::CStr,
@@ -6,22 +6,24 @@ use std::{
     os::fd::{AsRawFd, OwnedFd, RawFd},
 };
 
-/// A running helper, and gputrace's end of what connects them. Dropping it closes that end.
+/// A running helper, and gputrace's end of the connection to it. Dropping it closes that end.
 #[derive(Debug)]
 pub(crate) struct Helper {
-    /// Its process id.
+    /// Process id of the helper.
     pub(crate) pid: libc::pid_t,
-    /// gputrace's end.
+    /// gputrace's end of the connection.
     pub(crate) end: OwnedFd,
 }
 
 impl Helper {
-    /// Forks a child that calls `work` with its own end of `ends` and ends after that. It has every
-    /// descriptor that this process has now, but the null device as its standard streams, so that nobody
-    /// waits for it to close them, every signal blocked that can be, and a process group of its own.
+    /// Forks a child that calls `work` with its own end of `ends` and then exits.
     ///
-    /// Where there are other threads, `work` must be async-signal-safe: they may have held any lock at the
-    /// time of the fork.
+    /// The child inherits all descriptors of this process, except that its standard streams are the
+    /// null device, so that nobody who waits for them to close has to wait for the child. It blocks
+    /// every signal that can be blocked, and has a process group of its own.
+    ///
+    /// If this process has other threads, `work` must be async-signal-safe: they may have held any
+    /// lock at the time of the fork.
     pub(crate) fn fork(
         name: &'static CStr,
         (end, helpers): (OwnedFd, OwnedFd),
@@ -33,7 +35,7 @@ impl Helper {
             0 => {
                 settle(name, end.as_raw_fd());
                 work(helpers.as_raw_fd());
-                // SAFETY: ends this process without running anything of the parent's.
+                // SAFETY: exits without running any of the parent's exit handlers.
                 unsafe { libc::_exit(0) }
             }
             pid => Ok(Self { pid, end }),
@@ -41,7 +43,7 @@ impl Helper {
     }
 }
 
-/// Makes the child a helper. Allocates nothing and takes no lock.
+/// Sets the child up as a helper. Allocates nothing and takes no lock.
 #[expect(
     clippy::multiple_unsafe_ops_per_block,
     reason = "a sequence of plain system calls with one and the same justification"
@@ -66,7 +68,8 @@ fn settle(name: &'static CStr, others: RawFd) {
     }
 }
 
-/// Reads until the end of the stream, or until `bytes` are full; their number. Allocates nothing.
+/// Reads until the end of the stream, or until `bytes` is full, and returns the number of bytes
+/// read. Allocates nothing.
 pub(crate) fn read(from: RawFd, bytes: &mut [u8]) -> io::Result<usize> {
     loop {
         // SAFETY: reads into a buffer of this size.
@@ -81,7 +84,7 @@ pub(crate) fn read(from: RawFd, bytes: &mut [u8]) -> io::Result<usize> {
     }
 }
 
-/// Closes every descriptor above the standard streams, except those given.
+/// Closes every descriptor above the standard streams, except those in `kept`.
 pub(crate) fn close_all_but(kept: &mut [RawFd]) {
     kept.sort_unstable();
     let mut from = 3;

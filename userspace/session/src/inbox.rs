@@ -1,9 +1,10 @@
-//! Messages for the recorder. They are merged per process, so that there is little to do however much happens.
+//! Messages for the recorder, merged per process, so that a flood of events costs little.
 //!
-//! The collector and the scanner put messages in from their threads; the recorder takes them out one by one. Messages
-//! of one kind about one process that nobody has taken yet are one message. A process that ends takes its messages
-//! with it. At most [`LIMIT`] messages wait; one that finds no room is counted. A message that a process waits for
-//! always finds room: there are only as many of these as processes.
+//! The collector and the scanner put messages in from their threads; the recorder takes them out
+//! one by one. Untaken messages of the same kind about the same process are merged into one. When a
+//! process ends, its messages are removed. At most [`LIMIT`] messages wait; messages beyond that
+//! are refused and counted. A message that a process is waiting for is never refused: there can be
+//! only as many of these as there are processes.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -15,35 +16,37 @@ use gputrace_abi::record::{Task, task_op};
 use gputrace_collect::CollectorEvent;
 use tokio::sync::Notify;
 
-/// Messages that wait, at most. Each takes some 100 bytes.
+/// Maximum number of waiting messages. Each takes about 100 bytes.
 const LIMIT: usize = 1 << 16;
-/// So many kernels of one process, whose code objects are read all at once anyway.
+/// Maximum number of waiting kernel messages per process. One suffices to have all code objects of
+/// a process read.
 const KERNELS: u16 = 64;
 
-/// What the recorder is told.
+/// A message to the recorder.
 #[derive(Debug)]
 pub(crate) enum Message {
-    /// By the collector.
+    /// An event from the collector.
     Collector(CollectorEvent),
-    /// By the collector: a thread has mapped a library or loaded code, and may be held for that.
+    /// A report from the collector: a thread has mapped a library or loaded code, and may be held.
     Linker {
-        /// Its last report. The time and the hold are those of the last report that holds it.
+        /// The thread's last report, with the time and the hold of the last one that holds it.
         task: Task,
-        /// When the first report came that nobody has taken, ns `CLOCK_BOOTTIME`: calls may be missing
-        /// since then.
+        /// Time of the first merged report, ns `CLOCK_BOOTTIME`. Calls may be missing since then.
         since: u64,
     },
     /// A process may have mapped code that is of interest.
     Mapped {
         pid: u32,
-        /// The earliest that it can have been mapped, ns `CLOCK_BOOTTIME`; `None`: before the recording.
+        /// Earliest time at which the code can have been mapped, ns `CLOCK_BOOTTIME`; `None`:
+        /// before the recording.
         since: Option<u64>,
     },
-    /// All processes have been looked at since the survey of this number was asked for; messages of what was found stand before.
+    /// The survey with this number is complete: all processes have been looked at since it was
+    /// requested. Messages about what it found come before this one.
     Surveyed(u64),
 }
 
-/// What makes two messages the same.
+/// Identifies messages that can be merged: two messages with the same key become one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Key {
     New(u32),
@@ -52,13 +55,13 @@ enum Key {
     Kernel(u32, u64),
     Mapped(u32),
     Surveyed,
-    /// By a number made of the text.
+    /// A hash of the text.
     Remark(u64),
     CaptureFailed,
 }
 
 impl Message {
-    /// `None` for what nobody needs to know.
+    /// Key of the message; `None` if the recorder does not need it.
     fn key(&self) -> Option<Key> {
         Some(match self {
             Self::Collector(CollectorEvent::NewProcess(pid)) => Key::New(*pid),
@@ -67,7 +70,7 @@ impl Message {
                 task_op::EXIT if task.pid == task.tid => Key::Task(task.pid, task.op),
                 _ => return None,
             },
-            // Each of a process's threads can wait.
+            // Any number of a process's threads can be waiting.
             Self::Collector(CollectorEvent::Linker(task)) | Self::Linker { task, .. } => {
                 Key::Linker(task.pid, task.tid, task.op)
             }
@@ -83,7 +86,7 @@ impl Message {
         })
     }
 
-    /// What is left of two messages with the same key.
+    /// Merges two messages with the same key.
     fn merge(&mut self, newer: Self) {
         match (self, newer) {
             // A thread that reports again is no longer held for its earlier report. Only the last hold has
@@ -99,7 +102,7 @@ impl Message {
             (Self::Mapped { since: old, .. }, Self::Mapped { since: new, .. }) => {
                 *old = (*old).zip(new).map(|(old, new)| old.min(new));
             }
-            // Of others the last word counts.
+            // For all other messages, the newer one replaces the older.
             (old, new) => *old = new,
         }
     }
@@ -118,7 +121,8 @@ impl From<CollectorEvent> for Message {
 }
 
 impl Key {
-    /// Whether a process waits, or the recording must end.
+    /// Whether a process is waiting for this message, or the recording must end. Such messages are
+    /// never refused.
     fn is_essential(self) -> bool {
         matches!(
             self,
@@ -135,7 +139,7 @@ impl Key {
 struct Queue {
     order: VecDeque<Key>,
     messages: HashMap<Key, Message>,
-    /// How many kernels of a process wait.
+    /// Number of waiting kernel messages by process.
     kernels: HashMap<u32, u16>,
     refused: u64,
 }
@@ -144,7 +148,8 @@ impl Queue {
     fn put(&mut self, message: Message) {
         let Some(key) = message.key() else { return };
         if let Key::Task(pid, task_op::EXIT) = key {
-            // Nothing is to be found there any more. The order keeps their keys, which then lead to nothing.
+            // The process is gone, so these messages are moot. `order` keeps their keys, which then
+            // find no message.
             for gone in [
                 Key::New(pid),
                 Key::Task(pid, task_op::FORK),
@@ -193,12 +198,13 @@ struct Shared {
 
 impl Shared {
     fn queue(&self) -> MutexGuard<'_, Queue> {
-        // Every change is complete before anything in it could panic.
+        // The queue is consistent even after a panic: every change is complete before anything can
+        // panic.
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Where messages are put in.
+/// The sending end.
 #[derive(Clone, Debug)]
 pub(crate) struct Post(Arc<Shared>);
 
@@ -209,7 +215,7 @@ impl Post {
     }
 }
 
-/// Where the recorder takes messages out.
+/// The receiving end, used by the recorder.
 #[derive(Debug, Default)]
 pub(crate) struct Inbox(Arc<Shared>);
 
@@ -218,7 +224,7 @@ impl Inbox {
         Post(Arc::clone(&self.0))
     }
 
-    /// The next message, if there is one.
+    /// Takes the next message, if there is one.
     pub(crate) fn try_take(&self) -> Option<Message> {
         self.0.queue().take()
     }
@@ -233,7 +239,7 @@ impl Inbox {
         }
     }
 
-    /// How many messages found no room since this was last asked.
+    /// Number of messages refused since the last call of this function.
     pub(crate) fn take_refused(&self) -> u64 {
         std::mem::take(&mut self.0.queue().refused)
     }

@@ -2,17 +2,21 @@
 //!
 //! [`record`] does everything that `gputrace` does when it records:
 //!
-//! 1. check what was asked for, so that mistakes are told before anything is loaded;
-//! 2. load the programs (`gputrace-loader`), open the capture, start the collector (`gputrace-collect`);
-//! 3. choose `targets` (launch a program, attach to processes, or the node) and put probes onto the
-//!    libraries that they map (`probing`), now and whenever their dynamic linkers map more or, of the
-//!    whole node, the kernel tells of more, and off functions that are called too often; have the other
-//!    `sources` attach and read;
-//! 4. wait for the end: Ctrl-C, SIGTERM, time over, targets gone (`recorder`);
-//! 5. freeze the programs, close the books, remove the probes, make the `outputs`.
+//! 1. It checks the request, so that mistakes are reported before anything is loaded.
+//! 2. It loads the eBPF programs (`gputrace-loader`), opens the capture and starts the collector
+//!    (`gputrace-collect`).
+//! 3. It chooses the `targets`: a launched program, running processes, or the whole node. Then it
+//!    attaches probes to the libraries that they map (`probing`), and starts the other `sources`.
+//!    While it records, it probes further libraries when a dynamic linker (or, for the whole node,
+//!    the kernel) reports that they were mapped, and removes the probes of functions that are
+//!    called too often.
+//! 4. It waits for the end: Ctrl-C, SIGTERM, the time limit, or the end of all targets
+//!    (`recorder`).
+//! 5. It freezes the eBPF programs, completes the accounts, removes the probes and makes the
+//!    `outputs`.
 //!
-//! [`export`] makes outputs of a capture later. Nothing here prints: callers pass a function that shows
-//! a line to the user.
+//! [`export`] makes outputs of a capture later. Nothing here prints: callers pass a function that
+//! shows a line to the user.
 
 #![warn(clippy::print_stderr)]
 #![cfg_attr(

@@ -1,4 +1,4 @@
-//! What a recording is asked to do.
+//! Describes a recording to be made.
 
 use std::{ffi::OsString, fmt, path::PathBuf, sync::Arc, time::Duration};
 
@@ -14,59 +14,64 @@ use crate::{outputs::formats::Format, probing::extra::ExtraFunctions, recorder::
 /// A recording to be made.
 #[derive(Clone, Debug)]
 pub struct Request {
-    /// Whom to trace.
+    /// The processes to trace.
     pub targets: Targets,
-    /// Whether the processes that the targets create are traced as well. Without, `Targets::Attach` puts
-    /// breakpoints only into the processes named.
+    /// Whether processes created by the targets are traced as well. If not, `Targets::Attach` puts
+    /// breakpoints only into the given processes.
     pub follow_forks: bool,
     /// Domains to trace.
     pub domains: Vec<Domain>,
-    /// Which of their functions.
+    /// Which functions of these domains to trace.
     pub functions: FunctionFilter,
-    /// Functions besides ROCm's.
+    /// Functions other than ROCm's to trace.
     pub extra: ExtraFunctions,
-    /// Whether a launched program's environment asks HIP to have every kernel stamped by the GPU.
+    /// Whether a launched program's environment asks HIP for GPU timestamps of every kernel.
     pub queue_profiling: bool,
-    /// When to record at all; always without any.
+    /// Collection periods; empty: record all the time.
     pub periods: Vec<Period>,
-    /// When to stop by itself.
+    /// Time after which the recording stops by itself.
     pub duration: Option<Duration>,
-    /// Where outputs go.
+    /// Where outputs go, and which are made.
     pub output: OutputRequest,
     /// How probes are attached.
     pub backend: BackendChoice,
     /// Whether to record the driver's tracepoints.
     pub driver_trace: bool,
-    /// Tracepoints to record besides, as `category:name`; a name may be `*`.
+    /// Further tracepoints to record, as `category:name`; a name may be `*`.
     pub tracepoints: Vec<String>,
-    /// Records of one tracepoint in a second; what is beyond is counted and left out. 0: no limit.
+    /// Maximum number of records of one tracepoint per second. Further ones are counted and left
+    /// out. 0: no limit.
     pub tracepoint_rate: u64,
-    /// How often a second counters of GPUs and processes are read; `None`: never.
+    /// How many times per second counters of GPUs and processes are read; `None`: never.
     pub counter_rate: Option<u32>,
-    /// Where requests to the driver are traced; `None` chooses.
+    /// Where requests to the driver are traced; `None` chooses automatically.
     pub kfd_place: Option<Place>,
     /// Bytes of each CPU's ring; `None` chooses by the number of CPUs.
     pub ring_bytes: Option<u32>,
-    /// Threads that can have open calls at once.
+    /// Maximum number of threads with open calls at the same time.
     pub max_threads: u32,
-    /// What looks at the read indices of queues may take of one core, in millionths; 0: no looks.
+    /// Share of one core that looks at the queues' read indices may take, in millionths; 0: no
+    /// looks.
     pub look_budget: u32,
-    /// Show the kernel-side programs' own log.
+    /// Whether to show the log of the eBPF programs.
     pub debug_ebpf: bool,
-    /// gputrace's command line, for the capture.
+    /// gputrace's command line, recorded in the capture.
     pub command_line: Vec<String>,
 }
 
 impl Request {
-    /// Whether children become targets; on a whole node they are already.
+    /// Whether children become targets when they are created. On a whole node they are targets
+    /// already.
     pub(crate) fn follows_forks(&self) -> bool {
         self.follow_forks && !matches!(self.targets, Targets::Node)
     }
 
-    /// Into whose memory the breakpoints for `pid` go. A child is born with its parent's, but the kernel
-    /// runs programs that are limited to a process only for that process. So children that are to be
-    /// followed from their first call on ask for breakpoints in every process that maps the library; the
-    /// programs then leave at once in those that are not traced.
+    /// The processes that get the breakpoints meant for `pid`.
+    ///
+    /// A child inherits its parent's breakpoints, but the kernel runs programs limited to a process
+    /// only in that process. So if children are to be followed from their first call on,
+    /// breakpoints go into every process that maps the library; the programs return at once in
+    /// processes that are not traced.
     pub(crate) fn scope(&self, pid: u32) -> Scope {
         match self.targets {
             Targets::Attach { .. } if !self.follow_forks => Scope::Process(pid),
@@ -75,37 +80,37 @@ impl Request {
     }
 }
 
-/// Whom to trace.
+/// The processes to trace.
 #[derive(Clone, Debug)]
 pub enum Targets {
     /// Start a program, and trace it and its descendants.
     Launch {
         /// Program and arguments.
         command: Vec<OsString>,
-        /// Hold a thread, in the kernel, while what it has mapped gets its probes, so that no call is
-        /// missed.
+        /// Hold a thread, in the kernel, while the libraries that it has mapped get their probes,
+        /// so that no call is missed.
         hold: bool,
     },
-    /// Running processes.
+    /// Trace running processes.
     Attach {
-        /// Their ids.
+        /// Process ids.
         pids: Vec<u32>,
-        /// Go on if one has no ROCm libraries yet.
+        /// Continue if a process has no ROCm libraries yet.
         wait: bool,
     },
-    /// Every process of the node.
+    /// Trace every process of the node.
     Node,
 }
 
 /// Which functions of the chosen domains to trace.
 #[derive(Clone, Debug, Default)]
 pub struct FunctionFilter {
-    /// If given, only functions whose names match.
+    /// If set, trace only functions whose names match.
     pub include: Option<Regex>,
-    /// If given, no functions whose names match.
+    /// If set, trace no functions whose names match.
     pub exclude: Option<Regex>,
-    /// HSA's polling functions are left out, because they are called millions of times a second, except
-    /// those whose names match this.
+    /// HSA's polling functions are called millions of times per second, so they are left out,
+    /// except those whose names match this.
     pub polling: Option<Regex>,
 }
 
@@ -121,46 +126,47 @@ impl FunctionFilter {
         self.admits(|re| re.is_match(name))
     }
 
-    /// Whether what has the names that `named` knows is among those included and not excluded.
+    /// Whether a function is included and not excluded. `named` says whether one of its names
+    /// matches.
     pub(crate) fn admits(&self, named: impl Fn(&Regex) -> bool) -> bool {
         self.include.as_ref().is_none_or(&named) && !self.exclude.as_ref().is_some_and(&named)
     }
 }
 
-/// A format that can be shown while the recording goes on.
+/// A format that can be shown during the recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LiveFormat {
-    /// Lines for people.
+    /// Lines of text for people.
     Text,
     /// One JSON object per line.
     Ndjson,
 }
 
-/// Where outputs go and which there are.
+/// Where outputs go, and which are made.
 #[derive(Clone, Debug)]
 pub struct OutputRequest {
-    /// Directory, with placeholders, see [`Names`](crate::Names).
+    /// Directory, with placeholders; see [`Names`](crate::Names).
     pub directory: PathBuf,
-    /// First part of every file name, with placeholders, maybe behind directories; `None`: the traced program's
-    /// process id.
+    /// First part of every file name, with placeholders. It may begin with directories. `None`: the
+    /// traced program's process id.
     pub name: Option<String>,
-    /// Whether an earlier recording of that name is replaced, with all its files.
+    /// Whether an earlier recording of the same name is replaced, with all its files.
     pub force: bool,
-    /// Show this on standard output while the recording goes on. There are no files then, neither formats nor the capture,
-    /// and `name` has no meaning.
+    /// Format to show on standard output during the recording. No files are made then, neither
+    /// formats nor the capture, and `name` is ignored.
     pub live: Option<LiveFormat>,
-    /// Formats made at the end, and what they show.
+    /// Formats made at the end, and their contents.
     pub formats: Formats,
-    /// Told how far the making of the formats is.
+    /// Receives the progress of making the formats.
     pub watcher: Watcher,
 }
 
-/// Is told now and then how far outputs are.
+/// Receives reports, from time to time, of how much of the outputs is done.
 #[derive(Clone, Default)]
 pub struct Watcher(Option<Arc<dyn Fn(Progress) + Send + Sync>>);
 
 impl Watcher {
-    /// Tells `watch`, which is called by a thread of its own.
+    /// Calls `watch` with each report, from a separate thread.
     pub fn new(watch: impl Fn(Progress) + Send + Sync + 'static) -> Self {
         Self(Some(Arc::new(watch)))
     }
@@ -179,7 +185,7 @@ impl fmt::Debug for Watcher {
 }
 
 impl OutputRequest {
-    /// No formats yet; see there for `directory` and `name`.
+    /// A request without formats; see [`OutputRequest`] for `directory` and `name`.
     #[must_use]
     pub fn new(directory: PathBuf, name: Option<String>) -> Self {
         Self {
@@ -193,38 +199,43 @@ impl OutputRequest {
     }
 }
 
-/// Formats, and what they show.
+/// Which formats are made, and what they contain.
 #[derive(Clone, Debug, Default)]
 pub struct Formats {
-    /// The formats.
+    /// The formats to write.
     pub list: Vec<Format>,
-    /// Write lines to standard output, in place of the files.
+    /// Format to write to standard output instead of files.
     pub stdout: Option<LiveFormat>,
-    /// Which kernel dispatches are shown, and how kernels are called.
+    /// Which kernel dispatches are shown, and how kernels are named.
     pub kernels: KernelOptions,
     /// Which part of the recording is shown.
     pub filter: FilterOptions,
-    /// Whether only what programs want to be recorded is shown: see `Timeline::selected_regions`.
+    /// Whether only the regions selected by the programs are shown: see
+    /// `Timeline::selected_regions`.
     pub selected_regions: bool,
-    /// Whether the CSV files have one with the arguments of calls beside them.
+    /// Whether a CSV file with the arguments of calls is written as well.
     pub csv_arguments: bool,
-    /// Whether the CSV files have statistics beside them: rocprofv3's `--stats`.
+    /// Whether CSV files with statistics are written as well: rocprofv3's `--stats`.
     pub stats: bool,
-    /// Whether there is a summary for people.
+    /// Whether a summary for people is made.
     pub summary: bool,
-    /// Which tables of statistics follow it.
+    /// Tables of statistics that follow the summary.
     pub tables: TableOptions,
-    /// Write both into the file `NAME_FILE.txt`, where this is `FILE`, rather than give them to the caller.
+    /// If this is `FILE`, summary and tables are written into the file `NAME_FILE.txt` instead of
+    /// being returned to the caller.
     pub summary_file: Option<String>,
-    /// Make the formats only of captures with at least so many bytes: rocprofv3's `--minimum-output-data`.
+    /// Minimum size of the capture, in bytes, for which the formats are made: rocprofv3's
+    /// `--minimum-output-data`.
     pub minimum_bytes: u64,
-    /// Whether there is a report on the time by caller and callee; `None`: if functions of programs were traced.
+    /// Whether to report time by caller and callee; `None`: only if functions of programs were
+    /// traced.
     pub wall_clock: Option<bool>,
-    /// By what Perfetto traces divide the rows of an agent's work.
+    /// How Perfetto traces group the rows of an agent's work.
     pub grouping: GpuGrouping,
-    /// Whether the packets of Perfetto traces are compressed.
+    /// Whether packets of Perfetto traces are compressed.
     pub compress: bool,
-    /// Whether Perfetto traces have kernels and copies a second time, as Perfetto's own GPU events.
+    /// Whether Perfetto traces contain kernels and copies a second time, as Perfetto's own GPU
+    /// events.
     pub gpu_events: bool,
 }
 

@@ -1,4 +1,4 @@
-//! What has been said already, so that it is said once.
+//! Remembers what has been said, so that nothing is said twice.
 
 use std::{
     collections::HashSet,
@@ -8,11 +8,11 @@ use std::{
 use gputrace_capture::{Meta, meta::Notice};
 use gputrace_collect::clocks;
 
-/// Remarks that are remembered. Those of a node with thousands of processes differ by their numbers, and nobody reads so
-/// many.
+/// Maximum number of remembered remarks. On a node with thousands of processes, remarks differ only
+/// by their numbers, and nobody reads so many.
 const MOST: usize = 4096;
 
-/// A set of texts of bounded size, by their hashes.
+/// A bounded set of texts, stored as hashes.
 #[derive(Debug, Default)]
 pub(crate) struct Said {
     hashes: HashSet<u64>,
@@ -20,21 +20,21 @@ pub(crate) struct Said {
 }
 
 impl Said {
-    /// Whether `text` is to be said: it was not before, and there is room to remember that it was.
+    /// Whether `text` is new and there is room to remember it. Only such texts are to be said.
     pub(crate) fn is_new(&mut self, text: &str) -> bool {
         self.hashes.len() < MOST && self.hashes.insert(self.hasher.hash_one(text))
     }
 
-    /// Whether the remark that was just said was the last.
+    /// Whether the remark just made was the last one for which there is room.
     pub(crate) fn is_full(&self) -> bool {
         self.hashes.len() >= MOST
     }
 }
 
-/// What is said after the last remark.
+/// Text that follows the last remark.
 pub(crate) const NO_MORE: &str = "further remarks of this kind are left out: there were thousands";
 
-/// A remark as the capture holds it, made now.
+/// A remark, made now, in the form of the capture.
 pub(crate) fn notice(text: String) -> Meta {
     Notice {
         time: clocks::now(),

@@ -1,4 +1,4 @@
-//! What a capture says about the machine.
+//! Facts about the machine for the capture.
 
 use gputrace_abi::ABI_VERSION;
 use gputrace_capture::meta::{Mode, Recording};
@@ -63,12 +63,12 @@ pub(crate) fn recording(request: &Request, backend: &str, main_pid: Option<u32>)
     }
 }
 
-/// Size of each CPU's ring unless the user chose one: 4 MiB where there are few CPUs, less where there
-/// are many, so that all together stay within 256 MiB but none below 512 KiB.
+/// Default size of each CPU's ring, bytes: 4 MiB with few CPUs and less with many, so that all
+/// rings together stay within 256 MiB; but at least 512 KiB.
 pub(crate) fn ring_bytes(cpus: usize) -> u32 {
     const ALL: usize = 256 << 20;
     let each = (ALL / cpus.max(1)).clamp(512 << 10, 4 << 20);
-    // A power of two, as the kernel wants it; within u32 by the clamp.
+    // Rounded down to a power of two, as the kernel requires. The clamp keeps it within u32.
     1 << each.ilog2()
 }
 

@@ -1,7 +1,7 @@
-//! JSON that keeps the exact text and does nothing to a terminal.
+//! JSON that keeps the exact text and has no effect on a terminal.
 //!
-//! RFC 8259 wants escapes only for characters below U+0020, `"` and `\`. Those above that act on a terminal ([`acts`])
-//! are escaped here, too, which every reader of JSON undoes.
+//! RFC 8259 requires escapes only for characters below U+0020, `"` and `\`. Characters above that
+//! act on a terminal ([`acts`]) are escaped here, too; every JSON reader undoes that.
 
 use std::io;
 
@@ -13,17 +13,19 @@ use serde_json::{
 
 use crate::acts;
 
-/// As `serde_json::to_string`.
+/// Like `serde_json::to_string`.
 ///
 /// # Errors
+///
 /// As `serde_json::to_string`.
 pub fn to_string(value: &(impl Serialize + ?Sized)) -> Result<String> {
     write(value, CompactFormatter)
 }
 
-/// As `serde_json::to_string_pretty`.
+/// Like `serde_json::to_string_pretty`.
 ///
 /// # Errors
+///
 /// As `serde_json::to_string_pretty`.
 pub fn to_string_pretty(value: &(impl Serialize + ?Sized)) -> Result<String> {
     write(value, PrettyFormatter::new())
@@ -38,9 +40,10 @@ fn write(value: &(impl Serialize + ?Sized), formatter: impl Formatter) -> Result
     String::from_utf8(bytes).map_err(serde::ser::Error::custom)
 }
 
-/// As `serde_json::to_writer`.
+/// Like `serde_json::to_writer`.
 ///
 /// # Errors
+///
 /// As `serde_json::to_writer`.
 pub fn to_writer(out: impl io::Write, value: &(impl Serialize + ?Sized)) -> Result<()> {
     value.serialize(&mut Serializer::with_formatter(
@@ -49,7 +52,8 @@ pub fn to_writer(out: impl io::Write, value: &(impl Serialize + ?Sized)) -> Resu
     ))
 }
 
-/// Escapes in strings what acts on a terminal; everything else is as the other formatter says.
+/// Escapes characters in strings that act on a terminal; everything else is left to the other
+/// formatter.
 struct Quiet<F>(F);
 
 impl<F: Formatter> Formatter for Quiet<F> {

@@ -1,20 +1,22 @@
-//! Text that came from outside, and the only ways in which it leaves gputrace.
+//! Text from outside, and the only ways in which it leaves gputrace.
 //!
-//! A traced program chooses its name, its arguments, the names of its files, threads and kernels, its environment and
-//! what it gives to markers. A capture file may come from anybody. gputrace is often run by root on a terminal, so none
-//! of that text may reach a terminal, a log, a spreadsheet, a page or a file name as it is:
+//! A traced program chooses its name, its arguments, the names of its files, threads and kernels,
+//! its environment and the texts of markers. A capture file may come from anybody. gputrace is
+//! often run by root on a terminal, so none of that text may reach a terminal, a log, a
+//! spreadsheet, a page or a file name unescaped:
 //!
-//! * [`Outside`] is such text. It cannot be displayed or compared, nor turned into a string; each of its methods gives
-//!   the form that is safe in one place;
-//! * [`Line`] is a line for a terminal. It can be made of anything, because all of it is escaped, line breaks included.
-//!   What shows messages to people takes `Line`s, so the compiler finds a message that was not escaped;
-//! * [`Page`] is text of many lines for people. It grows by lines that are escaped;
-//! * [`terminal`] has the functions that write to standard output and standard error. Clippy refuses others
-//!   (`clippy.toml`);
-//! * [`tables`] has numbers with units and tables for people, in lines that are escaped;
+//! * [`Outside`] is such text. It cannot be displayed, compared, or turned into a string; each of
+//!   its methods returns the form that is safe in one place.
+//! * [`Line`] is a line for a terminal. It can be made from anything, because all of it is escaped,
+//!   including line breaks. Functions that show messages to people take `Line`s, so the compiler
+//!   finds a message that was not escaped.
+//! * [`Page`] is text of many lines for people. It grows by escaped lines.
+//! * [`terminal`] has the functions that write to standard output and standard error. Clippy
+//!   refuses others (`clippy.toml`).
+//! * [`tables`] has numbers with units and tables for people, in escaped lines.
 //! * [`json`] writes JSON with the exact text in which no character acts on a terminal.
 //!
-//! Formats that are read by programs alone (protobuf, SQLite, OTF2, captures) keep the exact text.
+//! Formats that only programs read (protobuf, SQLite, OTF2, captures) keep the exact text.
 //!
 //! # How text is escaped
 //!
@@ -26,8 +28,9 @@
 //! | line and paragraph separators, marks that change the direction, characters without a width | `\u{2028}`, `\u{202e}`, `\u{200b}` |
 //! | bytes that are not UTF-8 | `\xff` |
 //!
-//! A backslash stays, so text that was escaped is not changed by escaping it again; whether a shown `\n` was two
-//! characters cannot be told. Escaped text is at most four times as long as it was, in bytes.
+//! A backslash is kept, so escaped text does not change when it is escaped again; but it cannot be
+//! told whether a displayed `\n` was two characters. Escaped text is at most four times as long as
+//! the original, in bytes.
 
 #![cfg_attr(
     test,
@@ -48,10 +51,10 @@ pub use outside::{FILE_NAME_PART, Outside, outside};
 
 use std::fmt::{self, Write};
 
-/// Whether a character would act on a terminal, hide in it, or change how others are read.
+/// Whether a character would act on a terminal, be invisible, or change how others are read.
 ///
-/// Sources: ECMA-48 for controls; Unicode Technical Report 36 and CVE-2021-42574 for marks of direction; Unicode's
-/// property `Default_Ignorable_Code_Point` for what has no width.
+/// Sources: ECMA-48 for controls; Unicode Technical Report 36 and CVE-2021-42574 for direction
+/// marks; Unicode's property `Default_Ignorable_Code_Point` for characters without a width.
 #[must_use]
 pub fn acts(c: char) -> bool {
     matches!(c,
@@ -75,7 +78,7 @@ pub fn acts(c: char) -> bool {
         | '\u{e0000}'..='\u{e0fff}')
 }
 
-/// Writes a character, escaped where it acts.
+/// Writes a character, escaped if it acts.
 fn push(out: &mut impl Write, c: char) -> fmt::Result {
     match c {
         '\t' => out.write_str("\\t"),
@@ -87,7 +90,7 @@ fn push(out: &mut impl Write, c: char) -> fmt::Result {
     }
 }
 
-/// Writes text, escaped; what needs no escape goes in whole pieces.
+/// Writes text, escaped; parts that need no escape are written as a whole.
 fn push_str(out: &mut impl Write, text: &str) -> fmt::Result {
     let mut rest = text;
     while let Some(at) = rest.find(acts) {
@@ -102,7 +105,7 @@ fn push_str(out: &mut impl Write, text: &str) -> fmt::Result {
     out.write_str(rest)
 }
 
-/// Escapes what is written to it.
+/// Escapes everything that is written to it.
 struct Escaping<'a, W: Write>(&'a mut W);
 
 impl<W: Write> Write for Escaping<'_, W> {

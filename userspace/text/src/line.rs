@@ -4,10 +4,11 @@ use std::fmt::{self, Write};
 
 use crate::Escaping;
 
-/// A line for a terminal or a log, without its end: everything in it is escaped, whoever wrote it.
+/// A line for a terminal or a log, without its line end. Everything in it is escaped, whoever wrote
+/// it.
 ///
-/// It is made of anything that can be displayed, also of the messages of errors, which quote names and paths from
-/// outside. What shows messages takes a `Line`:
+/// It can be made from anything that can be displayed, including error messages, which quote names
+/// and paths from outside. Functions that show messages take a `Line`:
 ///
 /// ```compile_fail
 /// fn say(line: &gputrace_text::Line) {}
@@ -17,15 +18,15 @@ use crate::Escaping;
 pub struct Line(String);
 
 impl Line {
-    /// `text`, escaped; `format_args!` makes one of parts.
+    /// A line made of `text`, escaped; `format_args!` combines several parts.
     pub fn new(text: impl fmt::Display) -> Self {
         let mut line = String::new();
-        // Only a `Display` that fails by itself gets here; what it wrote before is shown.
+        // Fails only if a `Display` implementation fails by itself; what it wrote before is shown.
         let _ = write!(Escaping(&mut line), "{text}");
         Self(line)
     }
 
-    /// The line.
+    /// The escaped text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -68,8 +69,8 @@ impl From<fmt::Arguments<'_>> for Line {
     }
 }
 
-/// Text of many lines for people, written to `W`. Line breaks are those of [`Page::line`] and [`Page::blank`]: one in
-/// what they are given is escaped like all that acts.
+/// Text of many lines for people, written to `W`. Only [`Page::line`] and [`Page::blank`] break
+/// lines: a line break in their arguments is escaped like every character that acts.
 ///
 /// ```
 /// use gputrace_text::Page;
@@ -86,18 +87,18 @@ pub struct Page<W> {
 }
 
 impl<W: Write> Page<W> {
-    /// Lines go to `out`.
+    /// A page that is written to `out`.
     pub fn new(out: W) -> Self {
         Self { out, columns: None }
     }
 
-    /// Tables should fit into this many columns; `None` if lines can be of any length.
+    /// Sets the number of columns that tables should fit into; `None` if lines can have any length.
     #[must_use]
     pub fn within(self, columns: Option<usize>) -> Self {
         Self { columns, ..self }
     }
 
-    /// The columns that tables should fit into, if there is a limit.
+    /// The number of columns that tables should fit into, if there is a limit.
     #[must_use]
     pub const fn columns(&self) -> Option<usize> {
         self.columns
@@ -112,9 +113,10 @@ impl<W: Write> Page<W> {
         self.blank()
     }
 
-    /// Adds an empty line and a line.
+    /// Adds an empty line, followed by a line.
     ///
     /// # Errors
+    ///
     /// As [`Page::line`].
     pub fn paragraph(&mut self, text: fmt::Arguments<'_>) -> fmt::Result {
         self.blank()?;
@@ -129,15 +131,16 @@ impl<W: Write> Page<W> {
         Escaping(&mut self.out).write_fmt(text)
     }
 
-    /// Ends a line that has parts, or adds an empty one.
+    /// Ends a line made of parts, or adds an empty line.
     ///
     /// # Errors
+    ///
     /// As [`Page::line`].
     pub fn blank(&mut self) -> fmt::Result {
         self.out.write_char('\n')
     }
 
-    /// What was written to.
+    /// Returns the destination of the text.
     pub fn into_inner(self) -> W {
         self.out
     }

@@ -1,39 +1,42 @@
-//! Text that came from outside.
+//! Text from outside.
 
 use std::{borrow::Cow, ffi::OsStr, fmt, os::unix::ffi::OsStrExt as _};
 
 use crate::{acts, push_str};
 
-/// Longest text that [`Outside::file_name`] gives, in bytes: with more of a name, and what formats add to it
-/// (`_hip_api_trace.csv`), it fits into the 255 bytes that a name may have (`NAME_MAX`).
+/// Maximum length of the text that [`Outside::file_name`] returns, bytes. With the rest of the name
+/// and the endings of formats (`_hip_api_trace.csv`), it fits into the 255 bytes that a name may
+/// have (`NAME_MAX`).
 pub const FILE_NAME_PART: usize = 128;
 
-/// Text that came from a traced program, its environment, a file of its or a capture. It may be any bytes.
+/// Text that came from a traced program, its environment, one of its files, or a capture. It may
+/// consist of any bytes.
 ///
-/// There is no way to the text itself, only to forms that are safe in one place. `Debug` shows that of a terminal.
+/// The text itself cannot be accessed, only forms that are safe in one place. `Debug` shows the
+/// form for a terminal.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Outside<'a>(Cow<'a, [u8]>);
 
-/// `text` as text from outside.
+/// Treats `text` as text from outside.
 pub fn outside<'a>(text: &'a (impl AsRef<OsStr> + ?Sized)) -> Outside<'a> {
     Outside::from_bytes(text.as_ref().as_bytes())
 }
 
 impl<'a> Outside<'a> {
-    /// Bytes that are text, or should be.
+    /// Treats bytes that are, or should be, text as text from outside.
     #[must_use]
     pub fn from_bytes(bytes: &'a [u8]) -> Self {
         Self(Cow::Borrowed(bytes))
     }
 
-    /// The same, kept.
+    /// The same text, owned.
     #[must_use]
     pub fn into_owned(self) -> Outside<'static> {
         Outside(Cow::Owned(self.0.into_owned()))
     }
 
-    /// For a terminal or a log: one line, in which nothing acts. Reading it back is not possible, see the crate's table.
-    /// Text that is given out like that stays the same if it is escaped again.
+    /// Form for a terminal or a log: one line, in which nothing acts. It cannot be converted back,
+    /// see the crate's table. Escaping it again does not change it.
     #[must_use]
     pub fn terminal(&self) -> String {
         let mut shown = String::with_capacity(self.0.len());
@@ -47,9 +50,10 @@ impl<'a> Outside<'a> {
         shown
     }
 
-    /// For a cell of a CSV file, which the caller quotes (RFC 4180): as for a terminal, and behind a `'` if it begins
-    /// with a character by which spreadsheets know a formula (`=`, `+`, `-`, `@`, tab, carriage return; OWASP, "CSV
-    /// Injection"), also the wide forms of these, and is no number. Stays the same if it is done again.
+    /// Form for a cell of a CSV file, which the caller quotes (RFC 4180). It is the form for a
+    /// terminal. If it is not a number and begins with a character by which spreadsheets recognise
+    /// a formula (`=`, `+`, `-`, `@`, tab, carriage return; OWASP, "CSV Injection"), or with a wide
+    /// form of these, it is prefixed with `'`. Applying this again does not change it.
     #[must_use]
     pub fn csv(&self) -> Cow<'_, str> {
         const FORMULA: [char; 8] = [
@@ -77,7 +81,7 @@ impl<'a> Outside<'a> {
         }
     }
 
-    /// For a page of HTML, in an element or in a quoted attribute.
+    /// Form for a page of HTML, in an element or in a quoted attribute.
     #[must_use]
     pub fn html(&self) -> String {
         let mut safe = String::with_capacity(self.0.len());
@@ -94,9 +98,9 @@ impl<'a> Outside<'a> {
         safe
     }
 
-    /// For a part of a file name: `_` stands for `/`, for a backslash, for dots at the beginning, for what acts on a
-    /// terminal and for what is not UTF-8. At most [`FILE_NAME_PART`] bytes; nothing if there is nothing. Stays the same
-    /// if it is done again.
+    /// Form for a part of a file name: `_` replaces `/`, backslashes, leading dots, characters that
+    /// act on a terminal, and bytes that are not UTF-8. At most [`FILE_NAME_PART`] bytes; empty if
+    /// the text is empty. Applying this again does not change it.
     #[must_use]
     pub fn file_name(&self) -> String {
         let mut name = String::new();
@@ -128,7 +132,7 @@ impl<'a> Outside<'a> {
         )
     }
 
-    /// The same without the bytes at its beginning that are among `bytes`.
+    /// The text without the leading bytes that are in `bytes`.
     #[must_use]
     pub fn trim_start(&self, bytes: &[u8]) -> Outside<'_> {
         let begin = self.0.iter().position(|byte| !bytes.contains(byte));
@@ -139,7 +143,7 @@ impl<'a> Outside<'a> {
         )
     }
 
-    /// Whether there is no text.
+    /// Whether the text is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -158,7 +162,7 @@ mod tests {
 
     use super::*;
 
-    /// A title of a terminal's window, a cleared screen, and a line that was never written.
+    /// Sets a terminal's window title, clears its screen, and forges a line that was never written.
     const HOSTILE: &str =
         "k\x1b]0;pwned\x07\x1b[2J\n  0.000001  1/1  hipFree(ptr=0x0) = 0\u{9b}31m\u{202e}";
 

@@ -9,12 +9,13 @@ use crate::{Line, Page};
 
 const UNITS: [(f64, &str); 3] = [(1e9, "s"), (1e6, "ms"), (1e3, "us")];
 
-/// A duration given in ns, with a unit that leaves one to three digits before the point, e.g. `1.23 ms`.
+/// A duration given in ns, in a unit that leaves one to three digits before the decimal point, e.g.
+/// `1.23 ms`.
 #[must_use]
 pub fn duration(ns: f64) -> String {
     let (value, unit) = UNITS
         .iter()
-        // What would be rounded up to 1000 of a unit is shown as 1 of the next.
+        // A value that would be rounded up to 1000 of a unit is shown as 1 of the next.
         .find(|(size, _)| ns >= size * 0.9995)
         .map_or((ns, "ns"), |(size, unit)| (ns / size, *unit));
     let decimals = match value {
@@ -26,8 +27,9 @@ pub fn duration(ns: f64) -> String {
     format!("{value:.decimals$} {unit}")
 }
 
-/// As [`duration`], with a standard error in the same unit: `10.4 us +-0.3`. Neither has digits that the error does not
-/// leave; without an error it is the duration alone. The error of what is to be shown as 0 is in the error's own unit.
+/// Like [`duration`], with a standard error in the same unit: `10.4 us +-0.3`. Neither number has
+/// digits beyond the error's precision; without an error, only the duration is shown. If the
+/// duration would be shown as 0, the error's own unit is used.
 #[must_use]
 pub fn with_error(ns: f64, error: f64) -> String {
     if error <= 0.0 || !error.is_finite() {
@@ -38,7 +40,7 @@ pub fn with_error(ns: f64, error: f64) -> String {
         .find(|(size, _)| ns.max(error / 10.0) >= size * 0.9995)
         .map_or((1.0, "ns"), |unit| *unit);
     let (value, error) = (ns / size, error / size);
-    // One digit of the error; two if the first is a 1, which would be up to a third off.
+    // The error has one digit, or two if the first is a 1, where rounding could be off by a third.
     let digit = error.log10().floor();
     let first = error / 10_f64.powf(digit);
     let last = if first < 1.95 { digit - 1.0 } else { digit };
@@ -59,7 +61,7 @@ pub fn with_error(ns: f64, error: f64) -> String {
     format!("{:.decimals$} {unit} +-{shown:.decimals$}", rounded(value))
 }
 
-/// `0.4 (0.3-0.9)`, or one number where the range says nothing else.
+/// `0.4 (0.3-0.9)`, or a single number if the range adds nothing.
 #[must_use]
 pub fn with_range(value: f64, (least, most): (f64, f64), decimals: usize) -> String {
     let [shown, least, most] = [value, least, most].map(|number| format!("{number:.decimals$}"));
@@ -81,20 +83,20 @@ pub fn bytes(count: u64) -> String {
     }
 }
 
-/// How a column is aligned.
+/// Alignment of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Align {
-    /// At its left edge: names.
+    /// At the left edge, for names.
     Left,
-    /// At its right edge: numbers.
+    /// At the right edge, for numbers.
     Right,
 }
 
-/// Names are not made shorter than this, whatever the width of the terminal.
+/// Minimum width of a column of names, whatever the width of the terminal.
 const SHORTEST_NAME: usize = 32;
 
-/// Makes the widest of the columns `names` narrower, so that a line of all `widths` and `between` characters fits into
-/// `columns`, as far as names stay readable.
+/// Makes the widest of the columns `names` narrower, so that a line with all `widths` and `between`
+/// characters fits into `columns`, as far as names stay readable.
 pub fn fit(
     widths: &mut [usize],
     names: impl Fn(usize) -> bool,
@@ -114,8 +116,8 @@ pub fn fit(
     }
 }
 
-/// `text`, or as much of its beginning and its end as fits into `width` characters: what tells the names of kernels apart
-/// is at both.
+/// `text`, or as much of its beginning and end as fits into `width` characters: names of kernels
+/// differ at both ends.
 #[must_use]
 pub fn clipped(text: &str, width: usize) -> Cow<'_, str> {
     let length = text.chars().count();
@@ -133,10 +135,11 @@ pub fn clipped(text: &str, width: usize) -> Cow<'_, str> {
     Cow::Owned(clipped.collect())
 }
 
-/// Rows of cells, each column as wide as its widest cell. The first row is the heading. Names are clipped where lines would
-/// be longer than the page allows.
+/// Writes rows of cells, each column as wide as its widest cell. The first row is the heading.
+/// Names are shortened if lines would be longer than the page allows.
 ///
 /// # Errors
+///
 /// If `out` refuses the text.
 pub fn table(out: &mut Page<impl Write>, align: &[Align], rows: &[Vec<String>]) -> fmt::Result {
     let escaped = |row: &Vec<String>| row.iter().map(Line::from).collect();
@@ -169,7 +172,7 @@ pub fn table(out: &mut Page<impl Write>, align: &[Align], rows: &[Vec<String>]) 
     Ok(())
 }
 
-/// `1 call`, `2 calls`.
+/// A number with its noun: `1 call`, `2 calls`.
 #[must_use]
 pub fn count(number: u64, one: &str) -> String {
     if number == 1 {
@@ -227,7 +230,7 @@ mod tests {
                 "{text}"
             );
         }
-        // Nothing is left of a name in ten columns, so lines are longer.
+        // Ten columns would leave nothing of a name, so lines are longer.
         assert!(shown(Some(10)).contains("void matmul"));
     }
 

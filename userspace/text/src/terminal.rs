@@ -1,4 +1,4 @@
-//! The ways to standard output and standard error.
+//! Access to standard output and standard error.
 
 use std::{
     fmt::Write as _,
@@ -8,54 +8,56 @@ use std::{
 
 use crate::{Escaping, Line};
 
-/// Standard output, for writers whose format keeps terminals safe by itself, and for those that only ask about it.
+/// Standard output, for formats that are safe for terminals by themselves, and for queries about
+/// it.
 #[must_use]
 #[expect(clippy::disallowed_methods, reason = "the one place")]
 pub fn stdout() -> Stdout {
     io::stdout()
 }
 
-/// Standard error, as [`stdout`].
+/// Standard error; see [`stdout`].
 #[must_use]
 #[expect(clippy::disallowed_methods, reason = "the one place")]
 pub fn stderr() -> Stderr {
     io::stderr()
 }
 
-/// How many columns the terminal has that `stream` is; `None` if it is no terminal.
+/// Number of columns of the terminal `stream`; `None` if it is not a terminal.
 #[must_use]
 pub fn columns(stream: &impl AsFd) -> Option<usize> {
     let (terminal_size::Width(columns), _) = terminal_size::terminal_size_of(stream)?;
     Some(usize::from(columns))
 }
 
-/// Shows a line on standard error. Nobody may be reading any more.
+/// Shows a line on standard error. Errors are ignored, because the reader may be gone.
 pub fn say(line: &Line) {
     let _ = writeln!(stderr().lock(), "{line}");
 }
 
-/// Writes text whose lines were made safe one by one ([`crate::Page`]). What acts within a line is escaped again, which
-/// changes nothing where it was; line breaks are believed.
+/// Writes text whose lines were escaped one by one ([`crate::Page`]). Characters that act within a
+/// line are escaped again, which changes nothing in escaped text; line breaks are kept.
 ///
 /// # Errors
+///
 /// When `out` cannot be written.
 pub fn write(out: &mut impl Write, text: &str) -> io::Result<()> {
     write_coloured(out, text, &[])
 }
 
-/// A colour of text.
+/// Colour of text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Colour {
-    /// What is well.
+    /// For good results.
     Green,
-    /// What needs a look.
+    /// For results that need attention.
     Yellow,
-    /// What is wrong.
+    /// For errors.
     Red,
 }
 
 impl Colour {
-    /// ECMA-48, `SELECT GRAPHIC RENDITION`.
+    /// Control sequence that begins the colour: ECMA-48, `SELECT GRAPHIC RENDITION`.
     const fn begins(self) -> &'static str {
         match self {
             Self::Green => "\x1b[32m",
@@ -65,9 +67,10 @@ impl Colour {
     }
 }
 
-/// As [`fn@write`]; of lines that begin with one of `heads`, the beginning has the colour that stands beside it.
+/// Like [`fn@write`]. Lines that begin with one of `heads` have that beginning in the given colour.
 ///
 /// # Errors
+///
 /// When `out` cannot be written.
 pub fn write_coloured(
     out: &mut impl Write,
@@ -95,14 +98,15 @@ pub fn write_coloured(
     out.flush()
 }
 
-/// Makes the line empty on which the cursor of standard error is, if that is a terminal: a bar of progress may be there.
+/// Clears the line with the cursor on standard error, if that is a terminal: it may contain a
+/// progress bar.
 pub fn erase_line() {
     if stderr().is_terminal() {
         let _ = stderr().lock().write_all(b"\r\x1b[K");
     }
 }
 
-/// Standard error for a log: each write is one entry, of which only the last line break is believed.
+/// Standard error for a log: each write is one entry, of which only the last line break is kept.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Log;
 

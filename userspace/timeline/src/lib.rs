@@ -1,14 +1,15 @@
-//! A capture read back as typed events: the model that exporters see.
+//! Reads a capture back as typed events: the model that exporters see.
 //!
 //! [`Timeline`] is an iterator of [`event::Event`]s over a capture file. It checks and decodes the
-//! records, brings them into the order of time ([`timeline`] explains how), follows processes and
-//! threads through forks, execs and renames, and closes with the recorder's account of what was lost.
-//! [`args`] decodes arguments and return values. From packets, completion signals and read indices it makes
-//! dispatches and copies ([`gpu`]), whose times say how well they are known. Memory use does not grow with the
-//! capture's records, only with its metadata.
+//! records, sorts them by time ([`timeline`] explains how), and follows processes and threads
+//! through forks, execs and renames. It ends with the recorder's account of what was lost. [`args`]
+//! decodes arguments and return values. Dispatches and copies ([`gpu`]) are derived from packets,
+//! completion signals and read indices; their times say how well they are known. Memory use grows
+//! with the capture's metadata, not with its number of records.
 //!
-//! `model` has the events and their parts, `decode` makes them of records one by one, `derive` adds what follows from many
-//! of them, and [`timeline`] drives these. Each uses only those before it.
+//! `model` defines the events and their parts, `decode` decodes single records, `derive` adds what
+//! follows from several records together, and [`timeline`] drives them. Each module uses only those
+//! before it.
 //!
 //! ```no_run
 //! use gputrace_timeline::{Timeline, event::Event};

@@ -1,4 +1,4 @@
-//! Captures made up for tests, from the events that reading them must give. Only with the feature
+//! Builds captures for tests from the events that reading them must give. Only with the feature
 //! `synthetic`, which is for tests of this and other crates.
 
 #![expect(
@@ -26,14 +26,14 @@ use zerocopy::{Immutable, IntoBytes};
 
 use crate::model::event::{Call, CallEnd};
 
-/// A capture in the making.
+/// A capture under construction.
 #[derive(Debug)]
 pub struct Synthetic {
     writer: CaptureWriter<Cursor<Vec<u8>>>,
 }
 
 impl Synthetic {
-    /// A capture of `recording`, with nothing in it.
+    /// An empty capture of `recording`.
     #[must_use]
     pub fn new(recording: &Recording) -> Self {
         let writer = CaptureWriter::create(Cursor::new(Vec::new()), recording)
@@ -49,7 +49,7 @@ impl Synthetic {
         self
     }
 
-    /// A library with these functions, numbered from 0.
+    /// Adds a library with these functions, numbered from 0.
     pub fn library(&mut self, path: &str, functions: &[(&str, Domain)]) -> &mut Self {
         let functions = functions
             .iter()
@@ -68,7 +68,7 @@ impl Synthetic {
         })))
     }
 
-    /// Adds a record, whatever it holds; only its size must be right.
+    /// Adds a record with any content; only its size must be right.
     pub fn raw(&mut self, record: &[u8]) -> &mut Self {
         self.writer
             .records(record)
@@ -120,14 +120,14 @@ impl Synthetic {
         self.raw(task.as_bytes())
     }
 
-    /// The file so far.
+    /// The capture file as written so far.
     pub fn bytes(&mut self) -> Vec<u8> {
         self.writer.flush().expect("memory does not fill up");
         self.writer.sink().get_ref().clone()
     }
 }
 
-/// A returned call of function 0 by process and thread 100, to be changed where a test cares.
+/// A returned call of function 0 by process and thread 100, for tests to modify.
 #[must_use]
 pub fn call(correlation: u64, begin: u64, end: u64) -> Call {
     Call {
@@ -152,7 +152,7 @@ pub fn call(correlation: u64, begin: u64, end: u64) -> Call {
     }
 }
 
-/// The record from which `call` is read.
+/// The record that decodes to `call`.
 #[must_use]
 pub fn call_record(call: &Call) -> Vec<u8> {
     let long = call.stack != [0; 8];
@@ -198,8 +198,8 @@ pub fn call_record(call: &Call) -> Vec<u8> {
     }
 }
 
-/// The complete account of a recording that has all of `calls` and lost `dropped` besides: domain, CPU,
-/// reason, number.
+/// The complete account of a recording that contains all of `calls` and lost `dropped`, given as
+/// (domain, CPU, reason, count).
 #[must_use]
 pub fn ledger(calls: &[Call], dropped: &[(u8, u32, usize, u64)]) -> Ledger {
     let mut rows: Vec<LedgerRow> = Vec::new();

@@ -1,24 +1,24 @@
-//! Reading a capture in the order of time.
+//! Reads a capture in order of time.
 //!
 //! # Order
 //!
-//! The recorder drains one ring after the other, round by round, and a call's record is made when the
-//! call ends. So records lie in the capture in no order at all, except for this: when a round that
-//! began at time *t* is over, every record made before *t* is in the capture ([`Meta::Epoch`]).
+//! The recorder drains one ring after the other, in rounds, and a call's record is made when the
+//! call ends. So records are unordered in the capture, with one guarantee: when a round that began
+//! at time *t* is over, every record made before *t* is in the capture ([`Meta::Epoch`]).
 //!
-//! The timeline collects records until such a mark, releases those that end at or before *t* as one
-//! group, ordered by begin, and holds the others back until the next mark. Since groups follow each
-//! other in the order of ends, two calls of one thread, neither of which encloses the other, always come
-//! in the right order, also when the thread moved from CPU to CPU between them. (A program takes the
-//! time just before it writes the record; one that is interrupted in between for longer than a round can
-//! be late by a group.)
+//! The timeline collects records until such a mark. It then releases those that end at or before
+//! *t* as one group, ordered by begin, and holds the others back until the next mark. Since groups
+//! follow each other in order of ends, two calls of one thread, neither of which encloses the
+//! other, always come in the right order, even if the thread moved between CPUs. (A program reads
+//! the clock just before it writes the record. If it is interrupted in between for longer than a
+//! round, the record can be one group late.)
 //!
-//! Records about the GPU's work go another way, with an order of their own: see `work`. Before anything else, the
-//! capture's metadata is read once, so that clock samples and code objects are known from the first record
-//! on.
+//! Records about the GPU's work take another path, with an order of their own: see `work`. The
+//! capture's metadata is read once before anything else, so that clock samples and code objects are
+//! known from the first record on.
 //!
-//! What is held in memory is what the rings could hold, at most [`MAX_GROUP`] bytes; a capture with more
-//! between two marks is released in parts.
+//! At most [`MAX_GROUP`] bytes of records are held in memory, about what the rings can hold. A
+//! capture with more between two marks is released in parts.
 
 use std::{
     collections::{BTreeSet, VecDeque},
@@ -60,25 +60,26 @@ use crate::{
     },
 };
 
-/// Bytes of records that are collected before they are released without waiting for the end of the
-/// round.
+/// Maximum size of a group in bytes. Beyond it, records are released without waiting for the end of
+/// the round.
 pub const MAX_GROUP: usize = 128 << 20;
 
 /// The events of a capture, in the order described in [`crate::model::event::Event`].
 ///
-/// An error ([`ReadError::Io`]) is returned once and ends the timeline. A capture that merely ends too
-/// early is no error: a [`Notice`] says so, the account follows, and [`Timeline::truncation`] has the
-/// details.
+/// An error ([`ReadError::Io`]) is returned once and ends the timeline. A capture that merely ends
+/// too early is no error: a [`Notice`] says so, the account follows, and [`Timeline::truncation`]
+/// has the details.
 #[derive(Debug)]
 pub struct Timeline<R> {
     reader: CaptureReader<R>,
     recording: Recording,
-    /// Events that are due before anything else.
+    /// Events to emit before anything else.
     ready: VecDeque<Event>,
-    /// Events about the GPU's work that wait until the calls before them have been emitted, which may say more of them.
+    /// Events about the GPU's work that wait until the calls before them have been emitted, because
+    /// those calls may add to them.
     held: VecDeque<Event>,
     ranges: Ranges,
-    /// Whether queues are followed for their scratch memory only.
+    /// Whether queues are followed only for their scratch memory.
     hides_dispatches: bool,
     memory: Memory,
     before: Before,
@@ -88,7 +89,7 @@ pub struct Timeline<R> {
     processes: Processes,
     work: Work,
     deferred: Deferred,
-    /// Numbers of requests to the driver that have been described.
+    /// Numbers of the driver requests that have been described.
     requests: BTreeSet<u8>,
     formats: Formats,
     driver: DriverEvents,
@@ -123,10 +124,11 @@ impl Timeline<BufReader<File>> {
 }
 
 impl<R: Read + Seek> Timeline<R> {
-    /// The events of what `reader`, which must be at its beginning, reads.
+    /// Iterates over the capture in `reader`, which must be at its beginning.
     ///
     /// # Errors
-    /// [`ReadError`] if the capture cannot be read or does not begin with a description of the recording.
+    /// [`ReadError`] if the capture cannot be read or does not begin with a description of the
+    /// recording.
     pub fn new(mut reader: CaptureReader<R>) -> Result<Self, ReadError> {
         let recording = match reader.next_block()? {
             Some(Block::Meta(Meta::Recording(recording))) => *recording,
@@ -157,8 +159,8 @@ impl<R: Read + Seek> Timeline<R> {
         Ok(timeline)
     }
 
-    /// The events of a recording that goes on, whose end `reader` waits for. Metadata counts from where it stands on, see
-    /// `work::live`.
+    /// Follows a recording that is still running; `reader` blocks until more has been written.
+    /// Metadata applies from the place where it stands in the capture, see `work::live`.
     ///
     /// # Errors
     /// As [`Timeline::new`].
@@ -214,20 +216,21 @@ impl<R: Read + Seek> Timeline<R> {
         &self.recording
     }
 
-    /// Leaves out what programs did while they did not want to be recorded: calls, dispatches and copies outside of
-    /// `roctxProfilerResume` to `roctxProfilerPause` and the like. To be called before the first event is taken.
+    /// Hides what programs did while they did not want to be recorded: calls, dispatches and copies
+    /// outside the regions between `roctxProfilerResume` and `roctxProfilerPause` and the like.
+    /// Must be called before the first event is taken.
     #[must_use]
     pub fn selected_regions(mut self) -> Self {
         self.ranges.select();
         self
     }
 
-    /// Takes back the memory of a dispatch that was given out and is not needed any more.
+    /// Takes back an emitted dispatch that is no longer needed, to reuse its memory.
     pub fn take_back(&mut self, dispatch: Box<Dispatch>) {
         self.work.take_back(dispatch);
     }
 
-    /// What was found so far; complete when the iterator has ended.
+    /// Counts of what has been read so far; complete when the iterator has ended.
     #[must_use]
     pub fn tally(&self) -> &Tally {
         &self.tally
@@ -239,7 +242,7 @@ impl<R: Read + Seek> Timeline<R> {
         self.reader.truncation()
     }
 
-    /// Bytes of the file that have been read, for showing progress against [`Timeline::size`].
+    /// Bytes of the file that have been read, to show progress against [`Timeline::size`].
     #[must_use]
     pub fn position(&self) -> u64 {
         self.reader.position()
@@ -251,7 +254,7 @@ impl<R: Read + Seek> Timeline<R> {
         self.reader.size()
     }
 
-    /// Reads one block, or finds that there are no more.
+    /// Reads one block, or notes that there are no more.
     fn read(&mut self) -> Result<(), ReadError> {
         match self.reader.next_block()? {
             Some(Block::Records(run)) => {
@@ -290,7 +293,7 @@ impl<R: Read + Seek> Timeline<R> {
                     self.memory.function(&info);
                     self.before.function(&info);
                     self.communicators.function(&info);
-                    // Calls of one that was probed for allocations only are not shown.
+                    // A library that was probed only for allocations has calls that are not shown.
                     if info.domain != Some(Domain::MemoryAllocation) {
                         self.ready.push_back(Event::Function(Box::new(info)));
                     }
@@ -317,9 +320,9 @@ impl<R: Read + Seek> Timeline<R> {
                 self.tally.malformed_records += self.counters.take(&read, &mut self.ready);
             }
             Meta::End(end) => self.end = Some(end),
-            // A second one says nothing new.
+            // A second one adds nothing.
             Meta::Recording(_) => {}
-            // Of a whole capture they are known from the first pass.
+            // For a whole capture, the first pass has read these.
             Meta::Agent(_)
             | Meta::GpuClock(_)
             | Meta::Queue(_)
@@ -327,7 +330,7 @@ impl<R: Read + Seek> Timeline<R> {
             | Meta::CodeObject(_) => {
                 self.work.learn(meta, &mut self.ready);
             }
-            // Known already, but for a recording that goes on.
+            // Already known, unless the recording is still running.
             Meta::TraceFormat(format) => self.formats.learn(*format),
         }
     }
@@ -348,8 +351,9 @@ impl<R: Read + Seek> Timeline<R> {
             .ended((task.pid, task.tid), task.time, how, &mut self.ready);
     }
 
-    /// Takes note of an event that is about to be given out, and adds to it what others say of it. Whether it is to be shown.
-    fn gives(&mut self, event: &mut Event) -> bool {
+    /// Last step before an event is emitted: attaches ranges and counter readings. Returns `false`
+    /// if the event is hidden.
+    fn annotate(&mut self, event: &mut Event) -> bool {
         self.deferred.seen(event);
         self.before.seen(event);
         let is_hidden = self.hides_dispatches && matches!(event, Event::Dispatch(_));
@@ -361,7 +365,7 @@ impl<R: Read + Seek> Timeline<R> {
         is_shown
     }
 
-    /// Queues what is known of all that the recording left open.
+    /// Queues the events for what the recording left open.
     fn finish(&mut self) {
         let end = self
             .end
@@ -373,7 +377,7 @@ impl<R: Read + Seek> Timeline<R> {
         self.tally.nothing_selected = self.ranges.nothing_selected();
     }
 
-    /// Queues what stands at the end: remarks, the account, the end mark.
+    /// Queues the closing events: remarks, the account, the end mark.
     fn close(&mut self) {
         let time = self
             .end
@@ -451,7 +455,7 @@ impl<R: Read + Seek> Iterator for Timeline<R> {
     fn next(&mut self) -> Option<Self::Item> {
         loop {
             if let Some(mut event) = self.ready.pop_front() {
-                if self.gives(&mut event) {
+                if self.annotate(&mut event) {
                     return Some(Ok(event));
                 }
                 continue;
@@ -469,10 +473,10 @@ impl<R: Read + Seek> Iterator for Timeline<R> {
                     if !self.memory.call(&call, &mut self.ready) {
                         continue;
                     }
-                    // Most calls need not queue behind anything.
+                    // Fast path: most calls need not be queued.
                     if self.ready.is_empty() && self.ranges.passes(&mut call) {
                         let mut event = Event::Call(call);
-                        if self.gives(&mut event) {
+                        if self.annotate(&mut event) {
                             return Some(Ok(event));
                         }
                         continue;
@@ -508,7 +512,7 @@ impl<R: Read + Seek> Iterator for Timeline<R> {
                     continue;
                 }
                 None if !self.held.is_empty() => {
-                    // Nothing is ready, or it would have been given out.
+                    // Nothing is ready, or it would have been emitted above.
                     std::mem::swap(&mut self.ready, &mut self.held);
                     continue;
                 }
@@ -535,7 +539,8 @@ impl<R: Read + Seek> Iterator for Timeline<R> {
     }
 }
 
-/// Has the scout see all records about the GPU's work. What cannot be read now is reported when it is read again.
+/// Passes all records about the GPU's work to the scout. Read errors are ignored here: they are
+/// reported when the same block is read again.
 fn scouted<R: Read + Seek>(reader: &mut CaptureReader<R>, mut scout: Scout) -> Scout {
     while let Ok(Some(block)) = reader.next_block() {
         match block {

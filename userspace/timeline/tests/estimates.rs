@@ -1,5 +1,5 @@
-//! Mean durations of classes of dispatches, from looks at a queue whose packets have no completion signals: what comes out of
-//! a capture, against a truth made up here.
+//! Mean durations of dispatch classes, estimated from looks at a queue whose packets have no
+//! completion signals, compared with the truth.
 
 #![allow(
     clippy::disallowed_methods,
@@ -29,7 +29,7 @@ use gputrace_timeline::{
 const US: u64 = 1_000;
 const MS: u64 = 1_000_000;
 
-/// Durations by class, us. A class is a grid.
+/// Durations by class, us. Each class is a grid size.
 const CLASSES: [u64; 3] = [40, 150, 700];
 
 /// A kernel as it ran, ns.
@@ -51,8 +51,8 @@ impl Random {
     }
 }
 
-/// Kernels of any class, one after the other, for some seconds, each announced 5 ms ahead; with the looks of a
-/// recorder, about one each ms, or with stamps.
+/// Kernels of random classes, one after the other for some seconds, each announced 5 ms ahead. The
+/// capture has the recorder's looks, about one per ms, or stamps.
 fn capture(seconds: u64, stamped: bool) -> (Synthetic, Vec<Ran>) {
     let mut random = Random(14);
     let mut capture = Synthetic::new(&Recording {
@@ -71,7 +71,7 @@ fn capture(seconds: u64, stamped: bool) -> (Synthetic, Vec<Ran>) {
     let mut begin = 10 * MS;
     while begin < seconds * 1_000 * MS {
         let class = random.below(3) as usize;
-        // 3 % more or less.
+        // Varied by up to 3 %.
         let end = begin + CLASSES[class] * (970 + random.below(61));
         ran.push(Ran { class, begin, end });
         begin = end + 3 * US;
@@ -154,7 +154,7 @@ fn means_are_told_from_looks_and_dispatches_are_drawn_by_them() {
             "{mean:?} for {truth}"
         );
     }
-    // From the first one on: the capture is gone through before anything is given out.
+    // From the first dispatch on, because the capture is read through before anything is emitted.
     let mut drawn = 0;
     for (dispatch, ran) in dispatches.iter().zip(&ran) {
         let time = &dispatch.time;
@@ -171,7 +171,7 @@ fn means_are_told_from_looks_and_dispatches_are_drawn_by_them() {
             assert_eq!(class.grid[0] as usize / 64 - 1, ran.class);
             assert_eq!(
                 (time.quality, estimate.error),
-                (Quality::Sampled, class.mean.unwrap().error as u64)
+                (Quality::Sampled, class.mean.unwrap().error.ceil() as u64)
             );
             drawn += 1;
         }
@@ -206,7 +206,7 @@ fn less_than_a_second_tells_nothing() {
     );
 }
 
-/// The account of looks decides whether means are looked for.
+/// The account of looks decides whether means are estimated.
 #[test]
 fn without_looks_nothing_is_estimated_and_exact_times_are_the_same() {
     let account = |looks| Ledger {
@@ -217,7 +217,7 @@ fn without_looks_nothing_is_estimated_and_exact_times_are_the_same() {
         }),
         ..Ledger::default()
     };
-    // Means that are known from the first dispatch on are those of a first pass.
+    // Means that are known from the first dispatch on come from a first pass.
     for (looks, is_first_drawn) in [(15, false), (1000, true)] {
         let (mut asked, _) = capture(2, false);
         asked.meta(account(looks));

@@ -34,7 +34,7 @@ use zerocopy::{FromBytes as _, FromZeros as _, IntoBytes as _};
 
 const MS: u64 = 1_000_000;
 
-/// A capture with agents, a queue, a code object, and a clock of 100 MHz that began at 0.
+/// A capture with agents, a queue, a code object, and a 100 MHz clock that began at 0.
 fn capture() -> Synthetic {
     let mut capture = Synthetic::new(&Recording::default());
     for agent in gpu::agents() {
@@ -74,7 +74,7 @@ fn copies(events: &[Event]) -> Vec<Copy> {
     copies.collect()
 }
 
-/// Stamps of these times.
+/// The stamps for these times.
 fn ticks(begin: u64, end: u64) -> (u64, u64) {
     (begin / 10, end / 10)
 }
@@ -172,7 +172,7 @@ fn what_was_read_while_a_kernel_ran_is_its_own() {
     let about = |text: &&str| text.contains("counter");
     let about: Vec<&str> = notices.into_iter().filter(about).collect();
     assert!(
-        about.len() == 1 && about[0].starts_with("Of 3 dispatches with known times 1 were over"),
+        about.len() == 1 && about[0].starts_with("Of 3 dispatches with known times, 1 ended"),
         "{about:?}"
     );
     assert_eq!(tally.malformed_records, 0);
@@ -186,7 +186,7 @@ fn copies_have_a_direction_and_the_engine_s_times() {
         (copy.source_agent, copy.destination_agent) = (gpu::GPU_HANDLE, gpu::CPU_HANDLE);
         copy
     };
-    // A kernel's stamps from before, and then the engine's.
+    // Stale stamps of a kernel, then those of the engine.
     let mut done = gpu::completion(
         0x9000,
         60 * MS,
@@ -256,7 +256,7 @@ fn copies_have_a_direction_and_the_engine_s_times() {
                 90 * MS,
                 90 * MS
             ),
-            // A thread's work, whatever its stamps count.
+            // Done by a thread, so its stamps do not count.
             (Direction::HostToHost, Quality::Bounded, 100 * MS, 120 * MS),
         ]
     );
@@ -275,7 +275,7 @@ fn a_packet_told_of_twice_is_one_dispatch_of_its_own_thread() {
     };
     let mut own = gpu::packet(3, 51 * MS, 0);
     own.tid = 300;
-    // Consumed by then.
+    // Already consumed by then.
     *own.packet.first_mut().unwrap() &= !0xffff;
     *own.packet.first_mut().unwrap() |= 1;
     capture.record(&early).record(&behind).record(&own);
@@ -316,7 +316,8 @@ fn a_packet_whose_own_doorbell_may_be_lost_belongs_to_nobody() {
         let mut behind = gpu::packet(index + 1, time, 0);
         (behind.tid, behind.outermost) = (200, 77);
         capture.record(&early).record(&behind);
-        // Something is lost after the first two. Another doorbell of the third could have been among it.
+        // A record is lost after the first two. It could have been one of another doorbell for the
+        // third packet.
         capture.meta(lost(time + 200 * MS, 1));
     }
     let (events, _) = read(&mut capture);
@@ -538,7 +539,7 @@ fn created_queue(ring: u64, time: u64, result: i64) -> LongIoctl {
 #[test]
 fn a_queue_has_the_drivers_number_and_gpu_by_the_address_of_its_ring() {
     let ring = gpu::packet(0, MS, 0).ring;
-    // Which address and result the driver's queue has, and what is then known of HSA's.
+    // Address and result of the driver's queue, and what is then known of HSA's queue.
     for (address, result, expected) in [
         (ring, 0, (Some(7), Some(GPU_NODE))),
         (ring + 4096, 0, (None, None)),
@@ -548,7 +549,7 @@ fn a_queue_has_the_drivers_number_and_gpu_by_the_address_of_its_ring() {
         for agent in gpu::agents() {
             capture.meta(agent);
         }
-        // The records lie in the order of the rings, not of time.
+        // The records come in the order of the rings, not in order of time.
         capture.record(&gpu::packet(0, 5 * MS, 0));
         capture.record(&created_queue(address, 2 * MS, result));
         let (events, tally) = read(&mut capture);

@@ -1,5 +1,5 @@
-//! Captures of a simulated GPU: every packet once, every window around the truth, nothing claimed that is not
-//! known.
+//! Reads captures of a simulated GPU: every packet comes once, every window contains the truth, and
+//! nothing unknown is claimed.
 
 #![allow(
     clippy::disallowed_methods,
@@ -52,7 +52,7 @@ fn contains(window: Window, truth: u64) -> bool {
     window.earliest <= truth && window.latest.is_none_or(|latest| truth <= latest)
 }
 
-/// Reads the capture and holds every dispatch against the truth.
+/// Reads the capture and compares every dispatch with the truth.
 fn check(config: &Config) -> Vec<(Truth, Dispatch)> {
     let Recorded {
         capture,
@@ -78,7 +78,7 @@ fn check(config: &Config) -> Vec<(Truth, Dispatch)> {
                     (1, "void scale<float>(float*, int)")
                 );
             }
-            // The first packet of a simulated queue has any index.
+            // The first packet of a simulated queue may have any index.
             Event::Notice(notice) if notice.text.contains("were in use before the recording") => {}
             Event::Notice(notice) if config.clock.uncertainty == 0 => {
                 assert!(

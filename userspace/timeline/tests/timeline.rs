@@ -1,4 +1,4 @@
-//! Captures with a known truth, read back.
+//! Reads captures whose truth is known.
 
 #![allow(
     clippy::disallowed_methods,
@@ -313,7 +313,8 @@ fn notices_of_the_recorder_pass_through() {
     assert_eq!(events[1], Event::Notice(notice));
 }
 
-/// One step of a simulated thread: call a function or return from one, after some time, on some CPU.
+/// One step of a simulated thread: after some time, on some CPU, it calls a function or returns
+/// from one.
 #[derive(Clone, Debug)]
 struct Step {
     thread: u32,
@@ -335,7 +336,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     proptest::collection::vec(step, 0..200)
 }
 
-/// Calls with the CPU on which each ended, in order of their ends; all that did not end, with `None`.
+/// Calls with the CPU on which each ended, in order of their ends; unended calls have `None`.
 fn simulate(steps: &[Step]) -> Vec<(Call, Option<u32>)> {
     let mut now = 1000;
     let mut open: HashMap<u32, Vec<Call>> = HashMap::new();
@@ -377,8 +378,8 @@ proptest! {
     fn every_call_once_and_each_thread_in_order(steps in steps(), period in 1u64..300, slowness in 0u64..60) {
         let truth = simulate(&steps);
         let last = truth.iter().map(|(call, _)| call.end).max().unwrap_or(0);
-        // Drain one ring after the other, each `slowness` later than the one before, so that later rings
-        // hold records from after the round began.
+        // Rings are drained one after the other, each `slowness` later than the one before, so that
+        // later rings hold records from after the beginning of the round.
         let mut capture = Synthetic::new(&Recording::default());
         let mut drained = vec![false; truth.len()];
         let mut round = 1000;
@@ -408,8 +409,8 @@ proptest! {
         expected.sort_by_key(|call| call.correlation);
         prop_assert_eq!(sorted, expected);
 
-        // Of two calls on a thread of which neither encloses the other, the earlier comes first; one that
-        // encloses comes later only if it ended later.
+        // Of two calls of one thread, neither of which encloses the other, the earlier comes first.
+        // An enclosing call comes later only if it ended later.
         for (index, later) in read.iter().enumerate() {
             for earlier in read[..index].iter().filter(|call| call.tid == later.tid) {
                 let encloses = later.begin <= earlier.begin && later.end >= earlier.end && later.depth < earlier.depth;

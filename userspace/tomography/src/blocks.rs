@@ -1,41 +1,44 @@
-//! What the equations of a span of time pull the solution to: how far it really differs from one span to the next.
+//! How far the solution really differs from one span of time to the next, judging by what the
+//! equations of each span pull it to.
 //!
-//! The variances that equations are given are a model's: durations of a class are taken to differ at random around one
-//! mean, by the same share in all classes. Where a class has two lengths, or durations grow, that is not so, and a standard error by
-//! the model is too small. So the equations are also added up by *blocks* of time: the sum of weighted residuals of
-//! each, at the solution, would be zero if it were alone, and differs from zero by what the block really says. That makes the
-//! sandwich estimate of the covariance (Huber 1967, White 1980; by clusters: Liang and Zeger 1986).
+//! The variances of equations come from a model: durations of a class are taken to differ at random
+//! around one mean, by the same share in all classes. If a class has two lengths, or if durations
+//! grow, the model does not hold, and its standard errors are too small. Therefore the equations
+//! are also added up by *blocks* of time. The sum of a block's weighted residuals at the solution
+//! would be zero if the block were alone, and the difference from zero is what the block really
+//! says. This gives the sandwich estimate of the covariance (Huber 1967, White 1980; by clusters:
+//! Liang and Zeger 1986).
 
 use std::collections::VecDeque;
 
-/// Blocks that are kept.
+/// Maximum number of blocks kept.
 const MOST: usize = 32;
 
-/// Standard errors by which the halves differ if there is a trend.
+/// Number of standard errors beyond which a difference between the halves counts as a trend.
 const TREND: f64 = 1.0;
 
-/// Fewer blocks say nothing.
+/// Fewer blocks do not suffice for an estimate.
 const FEWEST: usize = 8;
 
 #[derive(Clone, Debug, Default)]
 struct Block {
-    /// Sums of factor times residual by variance, by column.
+    /// Sums of factor times residual divided by variance, by column.
     scores: Vec<f64>,
-    /// The solution of which the residuals are.
+    /// The solution from which the residuals were taken.
     at: Vec<f64>,
     rows: usize,
 }
 
-/// The blocks, the newest last.
+/// The blocks, newest last.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Blocks {
     blocks: VecDeque<Block>,
-    /// The solution of which residuals are taken.
+    /// The solution from which residuals are currently taken.
     at: Vec<f64>,
 }
 
 impl Blocks {
-    /// What follows is of another block, and residuals are those of this solution.
+    /// Starts another block, whose residuals are taken from this solution.
     pub(crate) fn begin(&mut self, solution: &[f64]) {
         self.at.clear();
         self.at.extend_from_slice(solution);
@@ -52,12 +55,12 @@ impl Blocks {
         });
     }
 
-    /// Whether the present block has no equation yet.
+    /// Whether the current block has no equation yet.
     pub(crate) fn is_fresh(&self) -> bool {
         self.blocks.back().is_none_or(|block| block.rows == 0)
     }
 
-    /// Takes an equation with all its factors by column, its value and its weight.
+    /// Adds an equation with all its factors by column, its value and its weight.
     pub(crate) fn add(&mut self, row: &[f64], value: f64, weight: f64) {
         let Some(block) = self.blocks.back_mut() else {
             return;
@@ -75,8 +78,9 @@ impl Blocks {
         block.rows += 1;
     }
 
-    /// Variances of the solution's values, if `solve` solves the equations for a right side and `unknowns` are determined by
-    /// them; `None` if there are too few blocks.
+    /// Variances of the solution's values; `None` if there are too few blocks. `solve` solves the
+    /// equations for a right-hand side, and `unknowns` is the number of unknowns that they
+    /// determine.
     pub(crate) fn variances(
         &self,
         solution: &[f64],
@@ -99,20 +103,20 @@ impl Blocks {
             let pulled = solve(&scores);
             let places = sums.iter_mut().zip(&mut halves).zip(pulled).zip(solution);
             for (at, (((sum, half), pulled), value)) in places.enumerate() {
-                // The residuals were those of another solution.
+                // The residuals were taken from another solution.
                 let moved = block.at.get(at).map_or(0.0, |before| value - before);
                 let off = pulled - share * moved;
                 *sum += off * off;
                 *half += side * off;
             }
         }
-        // The solution follows the equations it is made of.
+        // Correct for the fact that the solution is fitted to these equations.
         let count = blocks.len() as f64;
         let factor = count / (count - 1.0) * rows as f64 / (rows - unknowns) as f64;
         for (sum, half) in sums.iter_mut().zip(halves) {
             *sum *= factor;
-            // Half of what the halves differ by has the same variance, unless there is a trend: that is no chance, and how it
-            // is weighted is not known.
+            // Half of the difference between the halves has the same variance, unless there is a
+            // trend. A trend is not chance, and its effect on the mean is unknown.
             *sum += (half * half - TREND * TREND * *sum).max(0.0);
         }
         Some(sums)
@@ -123,7 +127,8 @@ impl Blocks {
 mod tests {
     use super::*;
 
-    /// Of one unknown whose value differs from block to block, which variances of single equations do not say.
+    /// A single unknown whose value differs between blocks, which the variances of single equations
+    /// do not show.
     #[test]
     fn what_differs_between_blocks_counts() {
         let means = [9.0, 11.0, 8.0, 12.0, 10.0, 9.5, 10.5, 7.0, 13.0, 10.0];

@@ -1,8 +1,9 @@
-//! The phase of a queue: when the present packet began, as a linear function of the unknowns.
+//! The phase of a queue: when the current packet began, as a linear function of the unknowns.
 //!
-//! The phase is `constant + row · unknowns + error`, where the error's variance is `variance`. Packets add their class to the row
-//! and their variance to the error; an observation is a Kalman filter's update of constant and row, the same for any value of
-//! the unknowns. So what the observation says of the unknowns can be put into the normal equations.
+//! The phase is `constant + row · unknowns + error`, where the error's variance is `variance`.
+//! Packets add their class to the row and their variance to the error. An observation is a Kalman
+//! filter's update of constant and row, which is the same for any value of the unknowns. Therefore
+//! what the observation says about the unknowns can go into the normal equations.
 
 use crate::{
     interval::Chance,
@@ -12,10 +13,11 @@ use crate::{
     observe::{Bounds, LONGEST, Point},
 };
 
-/// Factors below this are dropped from a row.
+/// Smaller factors are dropped from a row.
 const NOTHING: f64 = 1e-4;
 
-/// The unknowns are known well enough for the chance of bounds if their part of the variance is not larger than the rest by this.
+/// The unknowns are known well enough for using the chance of bounds if their part of the variance
+/// is at most this multiple of the rest.
 const CLEAR: f64 = 1.0;
 
 /// A sparse row of factors by column.
@@ -67,14 +69,14 @@ impl Row {
         });
     }
 
-    /// The sum by what is known so far.
+    /// The weighted sum of the current solution.
     fn product(&self, solution: &Solution) -> f64 {
         self.iter()
             .map(|(column, factor)| solution.value(column) * factor)
             .sum()
     }
 
-    /// Variance from what is not known of the unknowns, as if they were independent, us².
+    /// Variance due to uncertainty of the unknowns, as if they were independent, us².
     pub(crate) fn variance(&self, solution: &Solution) -> f64 {
         let terms = self.iter().map(|(column, factor)| {
             let error = factor * solution.step_error(column);
@@ -84,23 +86,23 @@ impl Row {
     }
 }
 
-/// When a packet began. Times in us.
+/// When the current packet began. Times in us.
 #[derive(Debug)]
 pub(crate) struct Chain {
     constant: f64,
     row: Row,
     variance: f64,
-    /// Derivatives in the logarithm of the spread's square.
+    /// Derivatives with respect to the logarithm of the squared spread.
     phase_slope: f64,
     variance_slope: f64,
-    /// What the spreads of classes make of the variance, by column.
+    /// The contributions of the classes' spreads to the variance, by column.
     parts: Row,
-    /// Packets since the chain began.
+    /// Number of packets since the chain began.
     pub(crate) packets: u32,
 }
 
 impl Chain {
-    /// The phase is `constant` plus an unknown column's value, or nothing more.
+    /// A chain whose phase is `constant`, plus an unknown column's value if one is given.
     pub(crate) fn at(constant: f64, column: Option<usize>, variance: f64) -> Self {
         let mut row = Row::default();
         if let Some(column) = column {
@@ -117,7 +119,7 @@ impl Chain {
         }
     }
 
-    /// The packet takes its time, and the next one begins after the gap.
+    /// Moves to the next packet, which begins after the duration of this one and the gap.
     pub(crate) fn advance(&mut self, columns: [usize; 2], model: &Model) {
         let [task, gap] = columns;
         self.row.add(task, 1.0);
@@ -129,23 +131,23 @@ impl Chain {
         self.packets = self.packets.saturating_add(1);
     }
 
-    /// The most likely phase and its variance with that of the unknowns.
+    /// The most likely phase and its variance, including that of the unknowns.
     pub(crate) fn predict(&self, solution: &Solution) -> (f64, f64) {
         let phase = self.constant + self.row.product(solution);
         (phase, self.variance + self.row.variance(solution))
     }
 
-    /// Of the phase, apart from the unknowns, us.
+    /// Standard deviation of the phase apart from the unknowns, us.
     pub(crate) fn deviation(&self) -> f64 {
         self.variance.sqrt()
     }
 
-    /// Whether it is only known when its first packet was submitted.
+    /// Whether nothing is known but the submission of its first packet.
     fn is_submission(&self) -> bool {
         self.packets == 0 && self.row.columns.as_slice() == [crate::column::LATENCY]
     }
 
-    /// What is expected of the phase; takes note of how far that was off.
+    /// Updates the noise model with the difference between the expected and the observed phase.
     fn learn(&mut self, slope: f64, curvature: f64, kept: f64, model: &mut Model) {
         if self.is_submission() {
             let known =
@@ -166,7 +168,7 @@ impl Chain {
         self.phase_slope = kept * (self.phase_slope + self.variance_slope * slope);
     }
 
-    /// The packet was observed to begin at a moment.
+    /// Updates the chain with an observed begin of the packet.
     pub(crate) fn observe(&mut self, observed: &Point, model: &mut Model) {
         let extra = &observed.extra;
         let right = observed.value - self.constant;
@@ -194,7 +196,7 @@ impl Chain {
         self.variance *= kept;
     }
 
-    /// The packet was observed to begin between bounds.
+    /// Updates the chain with bounds for the begin of the packet.
     pub(crate) fn bounded(&mut self, bounds: &Bounds, model: &mut Model) {
         let width = bounds.width();
         let unknown =
@@ -222,7 +224,8 @@ impl Chain {
         let deviation = (self.variance + bounds.cell.variance / 4.0).sqrt();
         let cell = &bounds.cell.row;
         let Some(chance) = Chance::of(above, below, deviation) else {
-            // The chance of so narrow a cell is its width; one that is far away draws as if it were a point.
+            // The chance of a cell this narrow is its width. A cell far away pulls as if it were a
+            // point.
             if deviation > width {
                 count_width(bounds, model);
             }
@@ -237,7 +240,7 @@ impl Chain {
         if chance.curvature() * self.variance < 1e-4 {
             return;
         }
-        // Two equations that have the chance's derivatives.
+        // Two equations with the derivatives of the chance.
         let [first, both, second] = chance.curvatures;
         let cell_sum = cell.product(&model.solution);
         let root = first.max(1e-12).sqrt();
@@ -261,7 +264,7 @@ impl Chain {
                 .map(|(column, factor)| (column, factor * rest));
             model.normal.add(row, sum * rest + residual, 1.0);
         }
-        // The phase, and how it depends on the unknowns.
+        // The phase, and its dependence on the unknowns.
         let curvature = chance.curvature();
         let kept = (1.0 - self.variance * curvature).clamp(1e-3, 1.0);
         if curvature > 0.0 {
@@ -279,14 +282,14 @@ impl Chain {
         self.constant = moved - sum * kept - of_cell * cell_sum;
     }
 
-    /// A chain that begins with bounds; `None` if they are too far apart.
+    /// A chain that starts with bounds; `None` if they are too far apart.
     pub(crate) fn bounded_at_first(bounds: &Bounds, model: &mut Model) -> Option<Self> {
         let point = Point::middle(bounds)?;
         count_width(bounds, model);
         Some(Self::observed(&point))
     }
 
-    /// A chain that begins with an observation.
+    /// A chain that starts with an observation.
     pub(crate) fn observed(observed: &Point) -> Self {
         let mut chain = Self::at(observed.value, None, observed.variance);
         for (column, factor) in observed.extra.iter() {
@@ -296,13 +299,13 @@ impl Chain {
     }
 }
 
-/// Takes into account that the chance of a cell that could have been any one is its width.
+/// Accounts for the fact that the chance of hitting any one cell is its width.
 fn count_width(bounds: &Bounds, model: &mut Model) {
     let cell = &bounds.cell.row;
     if cell.len() == 0 || bounds.cell.mean.is_none() {
         return;
     }
-    // It cannot be smaller than what is known of it.
+    // The width cannot be smaller than its own uncertainty.
     let width = bounds.width().hypot(cell.variance(&model.solution).sqrt());
     let target = cell.product(&model.solution) / width + 1.0;
     model.normal.add(

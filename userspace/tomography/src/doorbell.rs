@@ -1,21 +1,22 @@
-//! Whether a queue's doorbells are looks.
+//! Decides whether a queue's doorbells count as looks.
 //!
-//! A doorbell reads the read index at no cost. But a program that waits for room in a full ring rings whenever a packet
-//! begins. Its doorbells follow the GPU: they see each index as soon as it is reached, and what they say of begins is no
-//! chance. In a simulation, means by such looks were wrong by 5 %, and their errors said 0.2 %. Then packets go in as others
-//! come out, and the queue always holds as many. Whether doorbells count is decided by those before them, so that
-//! what a doorbell sees does not decide whether it counts.
+//! A doorbell reads the read index at no cost. But a program that waits for room in a full ring
+//! buffer rings whenever a packet begins. Its doorbells follow the GPU: they see each index as soon
+//! as it is reached, so the begins that they show are not a random sample. In a simulation, means
+//! from such looks were wrong by 5 % with stated errors of 0.2 %. In such a program packets are
+//! added as others leave, so the queue always holds the same number. Earlier doorbells decide
+//! whether a doorbell counts, so that its own observation does not.
 
-/// Doorbells that are judged together.
+/// Number of doorbells judged together.
 const JUDGED: u32 = 64;
 
-/// Of these, so many may find as many packets in the queue as the one before.
+/// How many of these may find the same number of packets in the queue as the one before.
 const ALIKE: u32 = 44;
 
 /// The doorbells of a queue.
 #[derive(Debug, Default)]
 pub(crate) struct Doorbells {
-    /// Packets that had not begun at the last one.
+    /// Number of packets that had not begun at the last doorbell.
     left: Option<u64>,
     count: u32,
     alike: u32,
@@ -23,7 +24,8 @@ pub(crate) struct Doorbells {
 }
 
 impl Doorbells {
-    /// Takes one that found so many packets that had not begun; whether it is a look.
+    /// Takes a doorbell that found `left` packets not yet begun. Returns whether it counts as a
+    /// look.
     pub(crate) fn ring(&mut self, left: u64) -> bool {
         let is_free = self.is_free;
         self.count += 1;

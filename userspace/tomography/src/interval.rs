@@ -1,20 +1,22 @@
-//! A normal distribution that is known to lie in an interval.
+//! A normal distribution restricted to an interval.
 
 use std::f64::consts::{FRAC_1_SQRT_2, PI};
 
-/// The logarithm of the chance of the interval, and what it says of its edges. The upper edge bounds the value itself, the
-/// lower one a value that stands `length` above it.
+/// The logarithm of the chance of the interval, and its derivatives at the edges. The upper edge
+/// bounds the value itself; the lower one bounds a second value, which lies `length` above it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Chance {
-    /// Derivatives in the place of the value that must lie above the lower edge, and of that below the upper one.
+    /// Derivatives with respect to the value that must lie above the lower edge, and to the value
+    /// below the upper edge.
     pub(crate) slopes: [f64; 2],
-    /// Negative second derivatives: of the first, of both, of the second.
+    /// Negative second derivatives: of the first value, mixed, and of the second value.
     pub(crate) curvatures: [f64; 3],
 }
 
 impl Chance {
-    /// Of a normal distribution with this deviation, whose mean lies `above` the lower edge and `below` the upper one. `None`
-    /// if the interval is out of reach, or so narrow that it is a point.
+    /// For a normal distribution with this deviation, whose mean lies `above` the lower edge and
+    /// `below` the upper one. `None` if the interval is out of reach, or so narrow that it is a
+    /// point.
     pub(crate) fn of(above: f64, below: f64, deviation: f64) -> Option<Self> {
         let (lower, upper) = (-above / deviation, below / deviation);
         if !(upper - lower > NARROW && lower < FAR && upper > -FAR) {
@@ -39,22 +41,22 @@ impl Chance {
         })
     }
 
-    /// Derivative in the mean.
+    /// Derivative with respect to the mean.
     pub(crate) fn slope(&self) -> f64 {
         self.slopes.iter().sum()
     }
 
-    /// Negative second derivative in the mean.
+    /// Negative second derivative with respect to the mean.
     pub(crate) fn curvature(&self) -> f64 {
         let [first, both, second] = self.curvatures;
         (first + 2.0 * both + second).max(0.0)
     }
 }
 
-/// Narrower intervals are points, in deviations.
+/// Narrower intervals count as points, in deviations.
 const NARROW: f64 = 0.05;
 
-/// Farther away is out of reach, in deviations.
+/// Intervals farther away are out of reach, in deviations.
 const FAR: f64 = 5.0;
 
 fn density(at: f64) -> f64 {
@@ -64,9 +66,9 @@ fn density(at: f64) -> f64 {
     (-0.5 * at * at).exp() / (2.0 * PI).sqrt()
 }
 
-/// The part of a standard normal distribution between two values.
+/// The probability of a standard normal distribution between two values.
 fn between(lower: f64, upper: f64) -> f64 {
-    // On the side where the tails are small, for the sake of precision.
+    // Uses the side with the small tail probabilities, for precision.
     let (lower, upper) = if lower + upper < 0.0 {
         (-upper, -lower)
     } else {
@@ -130,7 +132,7 @@ mod tests {
             (f64::INFINITY, 1.0),
         ] {
             let chance = Chance::of(above, below, 2.0).unwrap();
-            // Moving the value that is below the upper edge up makes the room below smaller.
+            // Raising the value that is below the upper edge leaves less room below that edge.
             let first =
                 (logarithm(above + step, below) - logarithm(above - step, below)) / (2.0 * step);
             let second =

@@ -1,52 +1,55 @@
-//! How much single durations differ from the means of their classes, found as observations come.
+//! Estimates how much single durations differ from the means of their classes, as observations
+//! arrive.
 //!
-//! The standard deviation of a duration is taken to be a fraction of the mean, the *spread*, and a little that is always there. The
-//! spread is moved along the gradient of the likelihood of the innovations. Each class has one of its own besides: where
-//! durations depend on arguments, they differ more than others.
+//! The standard deviation of a duration is modelled as a fraction of the mean, the *spread*, plus a
+//! small constant. The spread follows the gradient of the likelihood of the innovations. In
+//! addition each class has a spread of its own, because durations that depend on arguments differ
+//! more than others.
 
-/// What differs always, us: gaps and latencies are not constant.
+/// The constant part, us: gaps and latencies vary too.
 const ALWAYS: f64 = 0.3;
 
-/// Bounds of the logarithm of the spread's square: 0.2 % and 150 %.
+/// Bounds for the logarithm of the squared spread: 0.2 % and 150 %.
 const BOUNDS: (f64, f64) = (-12.4, 0.8);
 
-/// Observations over which the gradient's weight is remembered.
+/// Decay of the gradient's weight per observation.
 const REMEMBERED: f64 = 0.995;
 
-/// Of normalised innovations, squared, no more counts: a few outliers shall not rule.
+/// Maximum of squared normalised innovations, so that a few outliers do not dominate.
 pub(crate) const OUTLIER: f64 = 16.0;
 
-/// Durations that are not known yet are taken to be as long, us.
+/// Assumed value of durations that are not known yet, us.
 const TYPICAL: f64 = 50.0;
 
-/// A class's own spread is taken to be like the others' as if so much had been seen of it.
+/// Weight of the assumption that a class's own spread is like the others'.
 const ALIKE: f64 = 2.0;
 
-/// The farthest that the logarithm of a class's spread, squared, is from the others', and the farthest it is moved at once.
+/// Maximum distance of the logarithm of a class's squared spread from the others', and the maximum
+/// change at once.
 const FARTHEST: f64 = 8.0;
 const AT_ONCE: f64 = 0.7;
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Own {
-    /// Logarithm of the spread's square, beyond all others'.
+    /// Logarithm of the squared spread, relative to the common one.
     log: f64,
-    /// Of the likelihood in it, since it was moved last.
+    /// Derivatives of the likelihood with respect to `log` since its last change.
     gradient: f64,
     curvature: f64,
 }
 
 #[derive(Clone, Debug)]
 pub(crate) struct Noise {
-    /// Logarithm of the spread's square.
+    /// Logarithm of the squared spread.
     log: f64,
-    /// Of the likelihood in it.
+    /// Curvature of the likelihood with respect to `log`.
     curvature: f64,
-    /// Squares of slopes and curvatures, which should be as large on average.
+    /// Squared slopes and curvatures, which should be equal on average.
     seen: (f64, f64),
     /// Variance of the latency, us².
     latency: f64,
     latencies: f64,
-    /// By column.
+    /// Classes' own spreads, by column.
     own: Vec<Own>,
 }
 
@@ -63,10 +66,12 @@ impl Default for Noise {
     }
 }
 
-/// What an observation says of the phase, and how the phase depends on the logarithm of the spread's square.
+/// What an observation says about the phase, and how the phase depends on the logarithm of the
+/// squared spread.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Score {
-    /// Derivative of the logarithm of the observation's chance in the phase, 1/us.
+    /// Derivative of the logarithm of the observation's probability with respect to the phase,
+    /// 1/us.
     pub(crate) slope: f64,
     /// Its negative second derivative, 1/us².
     pub(crate) curvature: f64,
@@ -77,12 +82,13 @@ pub(crate) struct Score {
 }
 
 impl Noise {
-    /// As a fraction of the mean.
+    /// The spread as a fraction of the mean.
     pub(crate) fn spread(&self) -> f64 {
         (self.log / 2.0).exp()
     }
 
-    /// Variance of the duration of a packet of this column whose mean is `mean` us, and the part of it that is the spread's, us².
+    /// Variance of the duration of a packet of this column whose mean is `mean` us, and the part of
+    /// it that is due to the spread, us².
     pub(crate) fn variance(&self, column: usize, mean: Option<f64>) -> (f64, f64) {
         let mean = mean.unwrap_or(TYPICAL);
         let own = self.own.get(column).map_or(0.0, |own| own.log);
@@ -95,7 +101,7 @@ impl Noise {
         self.latency
     }
 
-    /// By how much the variances of innovations are greater than expected.
+    /// The factor by which the variances of innovations exceed their expectation.
     pub(crate) fn scale(&self) -> f64 {
         let (squares, curvatures) = self.seen;
         if curvatures > 0.0 {
@@ -105,7 +111,8 @@ impl Noise {
         }
     }
 
-    /// Takes what an observation says of the spreads of the classes that had a part in the phase's variance, `variance` in all, us².
+    /// Learns from an observation about the spreads of the classes that contributed to the phase's
+    /// variance, which is `variance` in total, us².
     pub(crate) fn learn_own(
         &mut self,
         one: &Score,
@@ -123,13 +130,14 @@ impl Noise {
             }
             if let Some(own) = self.own.get_mut(column) {
                 own.gradient += 0.5 * part * (square - one.curvature);
-                // Of all classes together, so that those that share an observation do not all answer for it.
+                // Shared by all classes of an observation, so that each one does not take the whole
+                // of it.
                 own.curvature += 0.5 * part * one.curvature * most;
             }
         }
     }
 
-    /// Moves the classes' own spreads to what was learned.
+    /// Applies what was learned to the classes' own spreads.
     pub(crate) fn settle(&mut self) {
         for own in &mut self.own {
             let gradient = own.gradient - ALIKE * own.log;
@@ -139,14 +147,14 @@ impl Noise {
         }
     }
 
-    /// Takes what an observation says.
+    /// Learns from an observation.
     pub(crate) fn learn(&mut self, one: &Score) {
         let square = (one.slope * one.slope).min(OUTLIER * one.curvature);
         let slope = square.sqrt().copysign(one.slope);
         if !(square.is_finite() && one.curvature > 0.0) {
             return;
         }
-        // Observations that say little count little.
+        // Observations that say little have little weight.
         let weight = (self.seen.1 * 0.997 + one.curvature).max(f64::MIN_POSITIVE);
         self.seen = (self.seen.0 * 0.997 + square, weight);
         let gradient =
@@ -161,8 +169,8 @@ impl Noise {
         }
     }
 
-    /// Takes an innovation of a packet that went into an empty queue; `known` is the part of its variance that is not the
-    /// latency's, us².
+    /// Adds an innovation of a packet submitted into an empty queue. `known` is the part of its
+    /// variance that is not due to the latency, us².
     pub(crate) fn latency_seen(&mut self, innovation: f64, known: f64) {
         if innovation.is_finite() {
             self.latencies = (self.latencies + 1.0).min(200.0);

@@ -2,25 +2,26 @@
 
 use crate::{Mean, Told, blocks::Blocks, column};
 
-/// Rows that are added at once: a pass over the matrix costs as much as one.
+/// Number of rows added at once: a pass over the matrix costs the same for all of them as for one.
 const AT_ONCE: usize = 4;
 
-/// What is assumed before anything is seen, us: mean and standard deviation of the gap and the latency.
+/// Prior assumptions about the gap and the latency, us: mean and standard deviation.
 const GAP: (f64, f64) = (4.0, 2.5);
 const LATENCY: (f64, f64) = (20.0, 60.0);
 const BARRIER: (f64, f64) = (2.0, 10.0);
 const STAMPED_GAP: (f64, f64) = (6.0, 10.0);
 
-/// Of a class: nothing but that it is no year. It keeps the equations solvable.
+/// Prior assumption about a class: only that it is not absurdly long. This keeps the equations
+/// solvable.
 const CLASS: (f64, f64) = (0.0, 20_000.0);
 
-/// A weight that holds a value where it is.
+/// A weight that fixes a value.
 const HELD: f64 = 1e9;
 
-/// Times that the equations are solved with one more negative mean held at zero.
+/// Maximum number of solutions, each of which fixes one more negative mean at zero.
 const ROUNDS: usize = 6;
 
-/// A square matrix of which only the lower triangle counts, in rows of `stride`.
+/// A square matrix of which only the lower triangle is used, in rows of `stride`.
 #[derive(Clone, Debug, Default)]
 struct Lower {
     size: usize,
@@ -38,7 +39,7 @@ impl Lower {
         }
     }
 
-    /// The lower part of each row.
+    /// The part of each row in the lower triangle.
     fn rows_mut(&mut self) -> impl Iterator<Item = &mut [f64]> {
         let rows = self.cells.chunks_exact_mut(self.stride);
         rows.enumerate().filter_map(|(at, row)| row.get_mut(..=at))
@@ -81,7 +82,8 @@ impl Lower {
         }
     }
 
-    /// Cholesky's factor. A diagonal that is not positive, which rounding may make, is held.
+    /// The Cholesky factor. A diagonal element that is not positive, which rounding can cause, is
+    /// fixed.
     fn factor(&self) -> Self {
         let mut factor = self.clone();
         for at in 0..factor.size {
@@ -112,7 +114,7 @@ impl Lower {
         factor
     }
 
-    /// Solves with Cholesky's factor.
+    /// Solves with the Cholesky factor.
     fn solve(&self, right: &[f64]) -> Vec<f64> {
         let mut solution = Vec::with_capacity(self.size);
         for (at, value) in right.iter().enumerate().take(self.size) {
@@ -133,7 +135,8 @@ impl Lower {
         solution
     }
 
-    /// The diagonal of the inverse of the product of Cholesky's factor: sums of squares of columns of the factor's inverse.
+    /// The diagonal of the inverse of the factored matrix: the sums of squares of the columns of
+    /// the factor's inverse.
     fn inverse_diagonal(&self) -> Vec<f64> {
         let mut inverse = Self::new(self.size);
         let mut sums = vec![0.0; self.size];
@@ -169,7 +172,7 @@ impl Lower {
 }
 
 fn dot(one: &[f64], other: &[f64]) -> f64 {
-    // Four sums, or the compiler may not use vectors.
+    // Four separate sums, so that the compiler can use vector instructions.
     let mut sums = [0.0; 4];
     let (one, other) = (
         one.get(..other.len()).unwrap_or(one),
@@ -195,7 +198,7 @@ fn dot(one: &[f64], other: &[f64]) -> f64 {
 pub(crate) struct Normal {
     matrix: Lower,
     right: Vec<f64>,
-    /// Rows that wait, each with its weight and right side.
+    /// Rows not yet added, each with its weight and right-hand side.
     waiting: [Vec<f64>; AT_ONCE],
     weights: [(f64, f64); AT_ONCE],
     count: usize,
@@ -216,22 +219,22 @@ impl Normal {
         }
     }
 
-    /// What follows is of another block of time, and near to this solution.
+    /// Starts another block of time, near this solution.
     pub(crate) fn begin_block(&mut self, solution: &Solution) {
         self.blocks.begin(&solution.values);
     }
 
-    /// Whether no equation was added since a block began.
+    /// Whether no equation was added since the current block began.
     pub(crate) fn is_fresh(&self) -> bool {
         self.blocks.is_fresh()
     }
 
-    /// Cells that two equations touch.
+    /// Number of matrix cells touched by two equations.
     pub(crate) fn cells(&self) -> usize {
         self.matrix.size * self.matrix.size
     }
 
-    /// Equations that were added.
+    /// Number of equations added.
     pub(crate) fn rows(&self) -> usize {
         self.rows
     }
@@ -304,7 +307,7 @@ impl Normal {
         self.count = 0;
     }
 
-    /// Lets what is known count less.
+    /// Reduces the weight of what is known.
     pub(crate) fn forget(&mut self, factor: f64) {
         self.use_waiting();
         for value in self.matrix.cells.iter_mut().chain(&mut self.right) {
@@ -312,7 +315,7 @@ impl Normal {
         }
     }
 
-    /// Solves the equations; variances are `scale` times as large as was said of them.
+    /// Solves the equations. Variances are `scale` times as large as stated.
     pub(crate) fn solve(&mut self, scale: f64) -> Solution {
         self.use_waiting();
         let mut gap = GAP;
@@ -349,7 +352,8 @@ impl Normal {
         let alone = (0..size)
             .map(|at| (scale / free.diagonal(at)).sqrt())
             .collect();
-        // As far as single blocks of time differ, whatever the reason, and as far as they should.
+        // Combine how far the blocks of time differ, whatever the reason, with how far they should
+        // differ.
         let unknowns = (column::CLASSES..size)
             .filter(|at| free.diagonal(*at) > 0.0)
             .count();
@@ -367,7 +371,8 @@ impl Normal {
             } else {
                 0.0
             };
-            // Nothing is negative: so small a value is more likely larger.
+            // Nothing is negative, so the true value is more likely larger than so small an
+            // estimate.
             if *value < *error {
                 *value = value.max(0.5 * error.min(20.0));
             }
@@ -386,14 +391,14 @@ impl Normal {
         }
     }
 
-    /// Solves the equations with what is assumed beforehand; means that would be negative are held at zero. With the factor
-    /// of the equations that were solved last.
+    /// Solves the equations with the prior assumptions. Means that would be negative are fixed at
+    /// zero. Also returns the factor of the equations that were solved last.
     fn not_negative(&self, gap: (f64, f64), scale: f64) -> (Vec<f64>, Lower) {
         let mut matrix = self.matrix.clone();
         let mut right = self.right.clone();
         for (column, right) in right.iter_mut().enumerate() {
             let (mean, deviation) = prior(column, gap);
-            // The prior's variance is not scaled with the innovations'.
+            // Do not scale the prior's variance with that of the innovations.
             let weight = scale / (deviation * deviation);
             matrix.add_to_diagonal(column, weight);
             *right += mean * weight;
@@ -417,7 +422,7 @@ impl Normal {
     }
 }
 
-/// What is assumed of an unknown before anything is seen, us: mean and standard deviation.
+/// Prior assumption about an unknown, us: mean and standard deviation.
 fn prior(column: usize, gap: (f64, f64)) -> (f64, f64) {
     match column {
         column::GAP => gap,
@@ -428,7 +433,8 @@ fn prior(column: usize, gap: (f64, f64)) -> (f64, f64) {
     }
 }
 
-/// Standard errors of packets with their gaps, us, by the factor of the equations and the diagonal of their inverse.
+/// Standard errors of packets with their gaps, us, from the factor of the equations and the
+/// diagonal of their inverse.
 fn step_errors(factor: &Lower, inverse: &[f64], scale: f64) -> Vec<f64> {
     let mut unit = vec![0.0; inverse.len()];
     if let Some(cell) = unit.get_mut(column::GAP) {
@@ -439,7 +445,7 @@ fn step_errors(factor: &Lower, inverse: &[f64], scale: f64) -> Vec<f64> {
     let steps = inverse.iter().zip(&with_gap).enumerate();
     let steps = steps.map(|(at, (own, both))| match at {
         column::GAP => 0.0,
-        // No gap follows these.
+        // These are not followed by a gap.
         column::LATENCY | column::STAMPED_GAP => (own * scale).sqrt(),
         _ => ((own + 2.0 * both + of_gap).max(0.0) * scale).sqrt(),
     });
@@ -451,16 +457,17 @@ fn step_errors(factor: &Lower, inverse: &[f64], scale: f64) -> Vec<f64> {
 pub(crate) struct Solution {
     values: Vec<f64>,
     errors: Vec<f64>,
-    /// Standard errors of packets with their gaps, which are better known than either; 0 for the gap itself.
+    /// Standard errors of packets with their gaps, whose sum is known better than either; 0 for the
+    /// gap itself.
     steps: Vec<f64>,
-    /// Standard errors if all others were known.
+    /// Standard errors if all other unknowns were known.
     alone: Vec<f64>,
-    /// Standard errors for those who want to know them: not smaller than what single blocks of time differ by.
+    /// Standard errors to report: at least as large as the differences between blocks of time.
     stated: Vec<f64>,
 }
 
 impl Solution {
-    /// Nothing known.
+    /// A solution in which nothing is known.
     pub(crate) fn unknown(size: usize) -> Self {
         let mut solution = Self {
             values: vec![GAP.0, LATENCY.0, BARRIER.0, STAMPED_GAP.0],
@@ -489,30 +496,31 @@ impl Solution {
         self.errors.get(column).copied().unwrap_or(f64::MAX)
     }
 
-    /// Standard error of a packet with its gap, us; 0 for the gap itself. To be added up over what a packet adds to a row.
+    /// Standard error of a packet with its gap, us; 0 for the gap itself. Add these up over
+    /// everything that a packet adds to a row.
     pub(crate) fn step_error(&self, column: usize) -> f64 {
         self.steps.get(column).copied().unwrap_or(f64::MAX)
     }
 
-    /// Adds variances by column, ns², to what is told.
+    /// Adds variances by column, ns², to those reported.
     pub(crate) fn doubt(&mut self, more: impl Fn(usize) -> f64) {
         for (column, stated) in self.stated.iter_mut().enumerate() {
             *stated = (*stated * *stated + more(column) / 1e6).sqrt();
         }
     }
 
-    /// The standard error for those who want to know it, us.
+    /// The standard error to report, us.
     fn stated(&self, column: usize) -> f64 {
         self.stated.get(column).copied().unwrap_or(f64::MAX)
     }
 
-    /// A value that is good enough to predict with.
+    /// The value, if it is known well enough for predictions.
     pub(crate) fn known(&self, column: usize) -> Option<f64> {
         let (value, error) = (self.value(column), self.error(column));
         (column < column::CLASSES || error < 5_000.0).then_some(value)
     }
 
-    /// In ns.
+    /// The value in ns.
     pub(crate) fn mean(&self, column: usize) -> Mean {
         Mean {
             value: self.value(column) * 1e3,
@@ -520,7 +528,7 @@ impl Solution {
         }
     }
 
-    /// What can be told with relative standard errors up to `most`.
+    /// What can be reported with relative standard errors up to `most`.
     pub(crate) fn told(&self, column: usize, most: f64) -> Told {
         let (value, error) = (self.value(column), self.stated(column));
         let alone = self.alone.get(column).copied().unwrap_or(f64::INFINITY);

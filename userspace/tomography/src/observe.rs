@@ -1,26 +1,29 @@
-//! What a look at a read index says of when packets began.
+//! What a look at a read index says about when packets began.
 //!
-//! A queue that reports its read index in steps of *q* and shows *R* at a time *t* has begun packet *R* - 1 and not packet *R* +
-//! *q* - 1: *t* lies in the *cell* of *R*. If *R* was seen first at *t1* and last at *t2*, then *b*(*R* - 1) lies before *t1*, and
-//! *b*(*R* + *q* - 1), which is later by what these *q* packets take, behind *t2*.
+//! If a queue reports its read index in steps of *q* and shows *R* at time *t*, packet *R* - 1 has
+//! begun and packet *R* + *q* - 1 has not: *t* lies in the *cell* of *R*. If *R* was first seen at
+//! *t1* and last seen at *t2*, then *b*(*R* - 1) is before *t1*. *b*(*R* + *q* - 1), which is later
+//! by the duration of these *q* packets, is after *t2*.
 //!
-//! Which cells the looks meet depends on the unknowns, too: long ones are met more often. An estimate that only takes
-//! the middle of the cell for the place of the look draws all means to each other, because the cell that is met
-//! and the error of the middle are not independent. So it is the chance of the two bounds that counts ([`crate::interval`]).
+//! Which cells the looks hit also depends on the unknowns, because long cells are hit more often.
+//! An estimate that takes the middle of the cell as the place of the look pulls all means towards
+//! each other, because the error of the middle depends on which cell is hit. Therefore the chance
+//! of the two bounds is used ([`crate::interval`]).
 
 use crate::chain::Row;
 
-/// What packets take together: their columns with factors, and how much that is, us, if it is known.
+/// The total duration of some packets: their columns with factors, and the sum in us if it is
+/// known.
 #[derive(Debug, Default)]
 pub(crate) struct Sum {
     pub(crate) row: Row,
     pub(crate) mean: Option<f64>,
-    /// By how much single sums differ, us².
+    /// The variance of the sum, us².
     pub(crate) variance: f64,
 }
 
 impl Sum {
-    /// Of no packets.
+    /// The sum of no packets.
     pub(crate) fn nothing() -> Self {
         Self {
             mean: Some(0.0),
@@ -29,26 +32,26 @@ impl Sum {
     }
 }
 
-/// Bounds of when a packet began, us.
+/// Bounds for the begin of a packet, us.
 #[derive(Debug)]
 pub(crate) struct Bounds {
-    /// It began at or before this.
+    /// The packet began at or before this time.
     pub(crate) until: f64,
-    /// It, and what `cell` takes, ended at or after this.
+    /// The begin plus the duration of `cell` is at or after this time.
     pub(crate) from: f64,
     pub(crate) cell: Sum,
-    /// How far the bounds are apart about, us, if what the cell takes is not known.
+    /// The approximate distance between the bounds, us, if the cell's duration is unknown.
     pub(crate) about: f64,
 }
 
-/// Nothing is known better, us: clocks have their limits.
+/// Minimum uncertainty of anything, us: clocks have limits.
 const LEAST: f64 = 0.2;
 
-/// The longest time that says anything, us.
+/// Longer times provide no information, us.
 pub(crate) const LONGEST: f64 = 50_000.0;
 
 impl Bounds {
-    /// Of the begin itself.
+    /// Bounds for the begin itself.
     pub(crate) fn between(from: Option<f64>, until: f64) -> Self {
         Self {
             until,
@@ -58,7 +61,7 @@ impl Bounds {
         }
     }
 
-    /// It began at or after this.
+    /// The packet began at or after this time.
     pub(crate) fn after(from: f64) -> Self {
         Self {
             from,
@@ -66,10 +69,10 @@ impl Bounds {
         }
     }
 
-    /// How far the bounds are apart, us; infinite if there is only one.
+    /// The distance between the bounds, us; infinite if there is only one.
     pub(crate) fn width(&self) -> f64 {
         let width = match self.cell.mean {
-            // An estimate may be too short for what was seen.
+            // An estimate may be too short for what was observed.
             Some(mean) => (mean + self.until - self.from)
                 .max(0.1 * mean)
                 .max(0.1 * (self.until - self.from).abs()),
@@ -79,7 +82,7 @@ impl Bounds {
     }
 }
 
-/// The phase plus half of what a cell takes is `value`, normally distributed; us.
+/// Normally distributed with mean `value`: the phase plus half of the cell's duration, us.
 #[derive(Debug)]
 pub(crate) struct Point {
     pub(crate) value: f64,
@@ -88,7 +91,7 @@ pub(crate) struct Point {
 }
 
 impl Point {
-    /// The middle between bounds; `None` if they are so far apart that it says nothing.
+    /// The middle between bounds; `None` if they are too far apart to say anything.
     pub(crate) fn middle(bounds: &Bounds) -> Option<Self> {
         let width = bounds.width();
         if width > LONGEST {
@@ -105,7 +108,7 @@ impl Point {
         })
     }
 
-    /// The begin itself.
+    /// An observation of the begin itself.
     pub(crate) fn exact(value: f64, uncertainty: f64) -> Self {
         Self {
             value,

@@ -1,4 +1,4 @@
-//! One queue: packets and looks in, observations of its phase out.
+//! One queue: turns packets and looks into observations of its phase.
 
 use std::collections::VecDeque;
 
@@ -13,34 +13,36 @@ use crate::{
     step::Steps,
 };
 
-/// Packets that wait for looks, at most; and looks that wait for packets.
+/// Maximum numbers of packets waiting for looks, and of looks waiting for packets.
 const MOST_PACKETS: usize = 1 << 14;
 const MOST_LOOKS: usize = 1 << 12;
 
-/// Looks that wait until the step of the index is known, at most.
+/// Maximum number of looks that wait until the step of the index is known.
 const UNSTEPPED: usize = 256;
 
-/// A cell is long that takes so many standard deviations of the phase.
+/// A cell is long if it spans at least this many standard deviations of the phase.
 const LONG: f64 = 4.0;
 
-/// And one whose length differs by this part of it is no measure: when its end is reached, more is known.
+/// A cell whose length is uncertain by more than this fraction is no measure; more is known when
+/// its end is reached.
 const VAGUE: f64 = 0.3;
 
-/// So late, beyond what latencies usually are, no packet begins that waits for nothing, us.
+/// A packet that waits for nothing begins at most this long after the usual latencies, us.
 const LATE: f64 = 30.0;
 
-/// Standard deviations that make a queue clearly empty or not.
+/// Number of standard deviations at which a queue is clearly empty or clearly not.
 const CLEARLY: f64 = 3.0;
 
-/// The difference of two stamps of a packet is known at least so well, us: a tick of the slowest clock is 40 ns.
+/// Maximum uncertainty of the difference of a packet's two stamps, us: a tick of the slowest clock
+/// is 40 ns.
 const STAMPS: f64 = 0.1;
 
-/// A packet that was not passed yet. Times in us since the queue's origin.
+/// A packet that has not been passed yet. Times in us since the queue's origin.
 #[derive(Debug)]
 struct Pending {
     submitted: f64,
     column: Option<usize>,
-    /// Whether it begins when the one before it has ended, at the earliest, and that one is known.
+    /// Whether it begins no earlier than the end of the packet before it, and that packet is known.
     follows: bool,
     exact: Option<(f64, f64, f64)>,
     ended_by: Option<f64>,
@@ -49,11 +51,11 @@ struct Pending {
 /// How a packet's begin depends on the one before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Link {
-    /// It waited for it.
+    /// It waited for the packet before it.
     Busy,
-    /// The queue was empty when it was submitted.
+    /// The queue was empty when the packet was submitted.
     Idle,
-    /// Nobody knows.
+    /// Unknown.
     Lost,
 }
 
@@ -61,27 +63,30 @@ enum Link {
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
     origin: Option<u64>,
-    /// Index of the first packet in `packets`, to whose begin `chain` refers.
+    /// Index of the first packet in `packets`. `chain` refers to the begin of that packet.
     first: u64,
     packets: VecDeque<Pending>,
     looks: VecDeque<Look>,
     steps: Steps,
     last_taken: Option<(u64, u64)>,
-    /// Read index of the last look that was used.
+    /// Read index of the last look used.
     seen: Option<u64>,
-    /// By index: neither this packet nor later ones had begun at that time.
+    /// An index and a time at which neither that packet nor later ones had begun.
     not_begun: VecDeque<(u64, f64)>,
     chain: Option<Chain>,
+    /// The last packet whose begin two looks bound: its index and the bounds.
+    begun: Option<(u64, f64, f64)>,
     /// Index of a packet that had not begun at a time, which was not made use of yet.
     pending: Option<(u64, f64)>,
-    /// The look that comes next: this packet and later ones had not begun at the first time, and some had at the second.
+    /// The next look: this packet and later ones had not begun at the first time, but some had
+    /// begun at the second.
     ahead: Option<(u64, f64, f64)>,
-    /// Mean time between packets at present, us.
+    /// Current mean time between packets, us.
     pace: f64,
 }
 
 impl Queue {
-    /// Takes a packet.
+    /// Adds a packet.
     pub(crate) fn packet(&mut self, packet: &Packet, column: Option<usize>, model: &mut Model) {
         let next = self.first.wrapping_add(self.packets.len() as u64);
         if !self.packets.is_empty() && packet.index < next {
@@ -92,7 +97,7 @@ impl Queue {
             if self.packets.is_empty() {
                 self.first = packet.index;
             } else {
-                // What is between them is not known: the looks before it are of no use any more.
+                // Packets are missing in between, so looks before this one are of no further use.
                 self.process(true, model);
                 self.packets.clear();
                 self.first = packet.index;
@@ -139,7 +144,7 @@ impl Queue {
         }
     }
 
-    /// Takes a look.
+    /// Adds a look.
     pub(crate) fn look(&mut self, look: &Look, model: &mut Model) {
         if let Some((index, time)) = self.last_taken {
             if look.read_index <= index || look.time < time {
@@ -166,12 +171,12 @@ impl Queue {
         }
     }
 
-    /// Nothing more will come.
+    /// Processes everything left at the end of the input.
     pub(crate) fn flush(&mut self, model: &mut Model) {
         self.process(true, model);
     }
 
-    /// In which steps the read index is reported.
+    /// The step width in which the read index is reported.
     pub(crate) fn step(&self) -> Option<u64> {
         self.steps.step()
     }
@@ -185,7 +190,7 @@ impl Queue {
         }
     }
 
-    /// Uses looks that are complete. With `all`, those too that are not.
+    /// Processes complete looks and, with `all`, also incomplete ones.
     fn process(&mut self, all: bool, model: &mut Model) {
         let Some(step) = self.steps.step() else {
             if self.looks.len() > UNSTEPPED {
@@ -218,6 +223,7 @@ impl Queue {
                 let unseen = seen.saturating_add(step - 1);
                 (unseen, self.micros(look.before), self.micros(look.time))
             });
+            self.note_duration(&look, step, model);
             while self.first < target {
                 self.use_pending(model);
                 self.advance(model);
@@ -226,6 +232,31 @@ impl Queue {
                 self.observe(&look, last, step, model);
             }
             self.seen = Some(look.read_index);
+        }
+    }
+
+    /// Takes note of how long the first packet took, if looks bound its begin and the next one's,
+    /// and the next one waited for it. `look` is the first that saw the next one begun.
+    fn note_duration(&mut self, look: &Look, step: u64, model: &mut Model) {
+        let index = look.read_index - 1;
+        let is_bounded = step == 1 && look.before > 0 && self.seen == Some(index);
+        let bounds = (self.micros(look.before), self.micros(look.time));
+        let begun = is_bounded.then_some((index, bounds.0, bounds.1));
+        let last = std::mem::replace(&mut self.begun, begun);
+        let (Some((before, from, until)), true) = (last, is_bounded) else {
+            return;
+        };
+        if before.checked_add(1) != Some(index) || self.first != before {
+            return;
+        }
+        let (Some(packet), Some(next)) = (self.packets.front(), self.packets.get(1)) else {
+            return;
+        };
+        if let Some(column) = packet
+            .column
+            .filter(|_| next.follows && next.submitted <= from)
+        {
+            model.note_duration(column, bounds.0 - until, bounds.1 - from);
         }
     }
 
@@ -238,8 +269,8 @@ impl Queue {
         known.last().map(|(_, time)| *time)
     }
 
-    /// How the packet at `at` of those that wait is followed by the next one. `ends` is when it is expected to have
-    /// ended, with gap and variance, if that is known.
+    /// How the next packet follows the pending packet at `at`. `ends` is when the latter is
+    /// expected to have ended, including the gap, and the variance, if known.
     fn link(&self, at: usize, ends: Option<(f64, f64)>, model: &Model) -> Link {
         let (Some(packet), Some(next)) = (self.packets.get(at), self.packets.get(at + 1)) else {
             return Link::Lost;
@@ -289,12 +320,12 @@ impl Queue {
         }
     }
 
-    /// Takes note whether the queue was seen to be at work after the second packet's submission.
+    /// Counts whether the queue was seen working after the submission of the second packet.
     fn note_quiet(&self, model: &mut Model) {
         let (Some(packet), Some(next)) = (self.packets.front(), self.packets.get(1)) else {
             return;
         };
-        // Of packets between two reports nobody sees whether they wait.
+        // For packets between two reports, nobody can see whether they wait.
         let is_seen = next.follows && self.steps.step() == Some(1);
         let Some(column) = packet.column.filter(|_| is_seen) else {
             return;
@@ -310,7 +341,7 @@ impl Queue {
         model.note_quiet(column, is_busy);
     }
 
-    /// When the packet after `column` would begin, and the variance.
+    /// When the packet after one of `column` would begin, and the variance.
     fn ends(
         begins: Option<(f64, f64)>,
         column: Option<usize>,
@@ -325,7 +356,7 @@ impl Queue {
         Some((ends, variance + own + error * error))
     }
 
-    /// Goes from the first packet to the next one.
+    /// Moves from the first packet to the next one.
     fn advance(&mut self, model: &mut Model) {
         let begins = self
             .chain
@@ -342,7 +373,7 @@ impl Queue {
                 column,
                 model.solution.known(column).filter(|mean| *mean > 0.0),
             );
-            // The clocks' uncertainty is the same for both stamps, so little of it is in their difference.
+            // Both stamps share the clocks' uncertainty, so their difference has little of it.
             let variance = own + (2.0 * uncertainty * uncertainty).min(STAMPS * STAMPS);
             model
                 .normal
@@ -387,13 +418,15 @@ impl Queue {
         }
     }
 
-    /// A chain for the packet behind the first one's place, of which only its submission and the looks around it are known.
+    /// A chain for the packet after the first one, of which only the submission and the surrounding
+    /// looks are known.
     fn between_looks(&self) -> Option<Chain> {
         let (unseen, before, until) = self.ahead?;
         if self.first.saturating_add(1) < unseen {
             return None;
         }
-        // If it was submitted in between, it most likely began soon after that, but nobody knows.
+        // If it was submitted in between, it most likely began soon afterwards, but that is not
+        // certain.
         let is_waiting = self.packets.front()?.submitted <= before;
         let bounds = Bounds::between(Some(before), until);
         Point::middle(&bounds)
@@ -401,13 +434,14 @@ impl Queue {
             .map(|point| Chain::observed(&point))
     }
 
-    /// When the first packet began, exactly, and how uncertain that is.
+    /// The exact begin of the first packet and its uncertainty.
     fn exact_begin(&self) -> Option<(f64, f64)> {
         let (begin, _, uncertainty) = self.packets.front()?.exact?;
         Some((begin, uncertainty))
     }
 
-    /// Uses that the first packet had not begun at a time, before the next look speaks of another one.
+    /// Uses the knowledge that the first packet had not begun at some time, before the next look
+    /// refers to another packet.
     fn use_pending(&mut self, model: &mut Model) {
         let Some((_, from)) = self.pending.take_if(|(index, _)| *index <= self.first) else {
             return;
@@ -417,7 +451,7 @@ impl Queue {
         }
     }
 
-    /// Uses a look that has come to the first packet.
+    /// Processes a look that concerns the first packet.
     fn observe(&mut self, look: &Look, last: u64, step: u64, model: &mut Model) {
         let until = self.micros(look.time);
         let last = self.micros(last);
@@ -433,11 +467,11 @@ impl Queue {
                 let is_vague = cell.variance > VAGUE * VAGUE * mean * mean;
                 mean > LONG * chain.deviation() || is_vague
             }),
-            // It begins with what is certain.
+            // A chain starts with certain knowledge only.
             None => before.is_some(),
         };
         let bounds = match under_way {
-            // A long cell's end is a bound of its own, for when it is reached.
+            // The end of a long cell is a bound by itself, used when it is reached.
             Some(cell) if is_long(&cell) => {
                 self.pending = Some((self.first.saturating_add(step), last));
                 Bounds::between(not_before.or(before), until)
@@ -453,7 +487,8 @@ impl Queue {
                     cell,
                 },
             },
-            // The queue may run dry: what is left is that this was the next report after the last one.
+            // The queue may run empty. All that remains is that this was the next report after the
+            // previous one.
             None => Bounds::between(not_before.or(before), until),
         };
         match &mut self.chain {
@@ -462,7 +497,7 @@ impl Queue {
         }
     }
 
-    /// What the packets until the next report take; `None` if the queue may run dry before.
+    /// The duration of the packets until the next report; `None` if the queue may run empty before.
     fn under_way(&self, step: u64, model: &Model) -> Option<Sum> {
         let mut begins = self
             .chain
@@ -489,7 +524,7 @@ impl Queue {
     }
 }
 
-/// Adds a packet and its gap.
+/// Adds a packet and its gap to a sum.
 fn add(sum: &mut Sum, task: usize, model: &Model) {
     sum.row.add(task, 1.0);
     sum.row.add(column::GAP, 1.0);

@@ -1,20 +1,21 @@
-//! In which steps a queue's read index is reported.
+//! Finds the step width in which a queue's read index is reported.
 
 use std::collections::VecDeque;
 
-/// Changes that are remembered.
+/// Number of changes remembered.
 const REMEMBERED: usize = 64;
 
-/// Changes that are needed.
+/// Number of changes needed.
 const ENOUGH: usize = 8;
 
-/// The greatest step that is looked for.
+/// The largest step considered.
 const GREATEST: u64 = 128;
 
-/// How many changes, of twenty, must be whole steps. A queue that runs dry between two looks reports what it has.
+/// How many of twenty changes must be whole steps. A queue that runs empty between two looks
+/// reports whatever it has.
 const WHOLE: usize = 17;
 
-/// Finds the step.
+/// Finds the step from changes of the read index.
 #[derive(Debug, Default)]
 pub(crate) struct Steps {
     changes: VecDeque<u64>,
@@ -23,7 +24,8 @@ pub(crate) struct Steps {
 }
 
 impl Steps {
-    /// Takes a change of the read index of a queue that had not run dry at the end of it.
+    /// Adds a change of the read index. The queue must not have been empty at the end of the
+    /// change.
     pub(crate) fn take(&mut self, change: u64) {
         if change == 0 {
             return;
@@ -40,7 +42,7 @@ impl Steps {
         }
     }
 
-    /// The step, if enough changes have been seen.
+    /// The step, once enough changes have been seen.
     pub(crate) fn step(&self) -> Option<u64> {
         self.step
     }

@@ -1,4 +1,4 @@
-//! The way of packets and looks through the queues, and when the equations are solved.
+//! Routes packets and looks to their queues, and decides when the equations are solved.
 
 mod halves;
 
@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use foldhash::fast::RandomState;
 
 use crate::{
-    Class, Look, MOST_CLASSES, Mean, Packet, Task, Told, column,
+    Class, Lengths, Look, MOST_CLASSES, Mean, Packet, Task, Told, column,
     doorbell::Doorbells,
     model::Model,
     noise::Noise,
@@ -15,40 +15,40 @@ use crate::{
     queue::Queue,
 };
 
-/// Nothing is told before so much time was looked at, ns: in a simulation with 1,000 looks a second, means after 200 ms were
-/// wrong by up to 44 %, and their errors did not say so.
+/// Nothing is reported before looks cover this much time, ns. In a simulation with 1,000 looks a
+/// second, means after 200 ms were wrong by up to 44 % without their errors showing it.
 const SHORTEST: u64 = 1_000_000_000;
 
-/// Time constant of what is remembered, ns of the looks' time: clocks change, and with them durations.
+/// Time constant of forgetting, ns of the looks' time: clocks change, and durations with them.
 const MEMORY: f64 = 30e9;
 
-/// So long before its time a doorbell reads the index at the earliest, ns.
+/// A doorbell reads the index at most this long before its own time, ns.
 const READ_BEFORE: u64 = 500;
 
-/// Parts of the time that is gone through again whose equations are told apart.
+/// Number of time blocks whose equations are kept apart when everything is processed again.
 const BLOCKS: u64 = 32;
 
-/// Otherwise so much time is one part, ns.
+/// Length of a block otherwise, ns.
 const BLOCK: u64 = 1_000_000_000;
 
 /// How often the equations are solved, ns of the looks' time.
 const SOLVE_EVERY: u64 = 500_000_000;
 
-/// When all that was seen is gone through again with the means known by then, ns of the looks' time: first after so long,
-/// then each time after twice as long, as long as it is remembered.
+/// When everything seen is processed again with the means known by then, ns of the looks' time:
+/// first after this time, then after twice as long each time, while everything is remembered.
 const REFINE_FIRST: u64 = 75_000_000;
 
-/// Times that it is gone through then, and at the end.
+/// Number of passes then, and at the end.
 const PASSES: usize = 2;
 const LAST_PASSES: usize = 4;
 
-/// Equations for each class that make it worth the while.
+/// Equations per class needed to make further processing worthwhile.
 const ENOUGH: usize = 4;
 
-/// Cells of the equations that are worked on for each us of a recording that goes on, if each shall cost about a third of a ns.
+/// Matrix cells that may be processed per us of a live recording, at about a third of a ns each.
 const CELLS: f64 = 8.0;
 
-/// Packets and looks that are remembered for that, at most.
+/// Maximum number of packets and looks remembered for processing them again.
 const MOST_REMEMBERED: usize = 1 << 17;
 
 /// Estimates the mean durations of the classes of the queues of one agent.
@@ -56,23 +56,23 @@ const MOST_REMEMBERED: usize = 1 << 17;
 pub struct Tomograph {
     /// Column of each class by the caller's number.
     columns: HashMap<u32, usize, RandomState>,
-    /// Classes by column, from the first one's on.
+    /// Classes by column, starting with the first class's column.
     classes: Vec<Known>,
     core: Core,
-    /// By queue: when it was looked at last, ns, and its read index then.
+    /// By queue: time of the last look, ns, and its read index.
     seen: HashMap<u32, (u64, u64), RandomState>,
-    /// By queue.
+    /// Doorbells by queue.
     doorbells: HashMap<u32, Doorbells, RandomState>,
-    /// All that came; `None` if that was too much to be remembered.
+    /// All input, or `None` if it was too much to be remembered.
     remembered: Option<Vec<Given>>,
     /// Times of the first look, of the newest one, and of the last solution, ns.
     began: u64,
     now: u64,
     solved: u64,
-    /// When the present block of time began, ns.
+    /// When the current block of time began, ns.
     block: u64,
     is_half: bool,
-    /// How long after the first look all is gone through again, ns.
+    /// How long after the first look everything is processed again, ns.
     refine_after: u64,
 }
 
@@ -82,7 +82,7 @@ struct Known {
     count: u64,
 }
 
-/// What comes in.
+/// One piece of input.
 #[derive(Clone, Copy, Debug)]
 enum Given {
     Packet(u32, Packet, Option<usize>),
@@ -90,7 +90,7 @@ enum Given {
     End(u32),
 }
 
-/// Queues and what is found out of them.
+/// The queues and the model estimated from them.
 #[derive(Debug)]
 struct Core {
     queues: HashMap<u32, Queue, RandomState>,
@@ -124,7 +124,7 @@ impl Default for Tomograph {
 }
 
 impl Tomograph {
-    /// Knows nothing.
+    /// An estimator without any input.
     #[must_use]
     pub fn new() -> Self {
         Self {
@@ -142,6 +142,7 @@ impl Tomograph {
                     left: 0.0,
                     counted: 0.0,
                     passed: Vec::new(),
+                    durations: Vec::new(),
                 },
             },
             seen: HashMap::default(),
@@ -156,15 +157,15 @@ impl Tomograph {
         }
     }
 
-    /// Makes use of so many looks only that they cost less than 1 % of a processor: for a recording that goes on, while the
-    /// program runs. All packets are still followed.
+    /// Limits the number of looks that are used, so that they cost less than 1 % of a processor.
+    /// For a live recording, while the program runs. All packets are still followed.
     #[must_use]
     pub fn frugal(mut self) -> Self {
         self.core.model.limit = Some(CELLS);
         self
     }
 
-    /// Takes a packet of a queue, in the order of indices.
+    /// Adds a packet of a queue. Packets must be added in the order of their indices.
     pub fn packet(&mut self, queue: u32, packet: &Packet) {
         let column = match packet.task {
             Task::Class(number) => self.column(number),
@@ -180,8 +181,9 @@ impl Tomograph {
         self.take(Given::Packet(queue, *packet, column));
     }
 
-    /// Takes what the doorbell of the packet at `index` saw of its queue's read index, in the order of time with looks.
-    /// `time` is when the doorbell was about to ring, ns; the read index was read just before.
+    /// Adds what the doorbell of the packet at `index` observed of its queue's read index, in order
+    /// of time with looks. `time` is when the doorbell was about to ring, ns. The read index was
+    /// read just before that.
     pub fn doorbell(&mut self, queue: u32, time: u64, read_index: u64, index: u64) {
         let left = index.saturating_sub(read_index);
         if !self.doorbells.entry(queue).or_default().ring(left) {
@@ -199,12 +201,12 @@ impl Tomograph {
         );
     }
 
-    /// Takes a look at a queue, in the order of time.
+    /// Adds a look at a queue. Looks must be added in order of time.
     pub fn look(&mut self, queue: u32, look: &Look) {
         self.look_between(queue, *look, look.time);
     }
 
-    /// A look that still saw the index at `at`, ns.
+    /// Adds a look that still saw the index at `at`, ns.
     fn look_between(&mut self, queue: u32, mut look: Look, at: u64) {
         if let Some((time, index)) = self.seen.get_mut(&queue) {
             if look.read_index < *index {
@@ -215,7 +217,7 @@ impl Tomograph {
                 return;
             }
             if look.before > 0 {
-                // Looks and doorbells know of their own kind only.
+                // Looks and doorbells each know only of earlier ones of their own kind.
                 look.before = look.before.max(*time).min(look.time);
             }
         }
@@ -236,26 +238,26 @@ impl Tomograph {
             self.refine_after = self.refine_after.saturating_mul(growth);
             self.refine(passes);
         }
-        // A solution takes the cube of the number of classes.
+        // The cost of a solution grows with the cube of the number of classes.
         let every = SOLVE_EVERY * (1 + self.classes.len() as u64 / 128);
         if self.now - self.solved >= every {
             self.solve();
         }
     }
 
-    /// Nothing more will come of a queue.
+    /// Ends a queue: no further input comes for it.
     pub fn end(&mut self, queue: u32) {
         self.seen.remove(&queue);
         self.doorbells.remove(&queue);
         self.take(Given::End(queue));
     }
 
-    /// Nothing more will come: takes what was held back into account.
+    /// Ends the input: takes everything held back into account.
     pub fn finish(&mut self) {
         if self.remembered.is_some() {
             self.refine(LAST_PASSES);
         }
-        // Before looks that nothing follows are used.
+        // Must come before looks without successors are used.
         let halves = match &self.remembered {
             Some(remembered)
                 if !self.is_half
@@ -285,7 +287,7 @@ impl Tomograph {
         self.remembered = None;
     }
 
-    /// Has half of the looks, and does not ask halves of its own.
+    /// Marks this as an estimator for half of the looks, which does not split them again.
     fn half(mut self) -> Self {
         self.is_half = true;
         self
@@ -306,8 +308,8 @@ impl Tomograph {
         }
     }
 
-    /// Goes through all that was seen again, with the means as they are known now: what an observation says of them depends on
-    /// what they are.
+    /// Processes everything seen again with the current means, because what an observation says
+    /// about them depends on them.
     fn refine(&mut self, passes: usize) {
         self.solve();
         if self.core.model.normal.rows() < ENOUGH * (20 + self.classes.len()) {
@@ -320,6 +322,7 @@ impl Tomograph {
             let model = &mut self.core.model;
             model.is_mature = true;
             model.passed.clear();
+            model.durations.clear();
             (model.left, model.counted) = (0.0, 0.0);
             model.normal = Normal::new(column::CLASSES + self.classes.len());
             self.core.queues.clear();
@@ -340,7 +343,7 @@ impl Tomograph {
         self.remembered = Some(remembered);
     }
 
-    /// Brings the means up to date; otherwise that is done each half second of the looks' time.
+    /// Updates the means. Otherwise this happens every half second of the looks' time.
     pub fn solve(&mut self) {
         let elapsed = self.now.saturating_sub(self.solved) as f64;
         let model = &mut self.core.model;
@@ -356,7 +359,7 @@ impl Tomograph {
         self.solved = self.now;
     }
 
-    /// What is known of a class, by the last solution.
+    /// What is known of a class, as of the last solution.
     #[must_use]
     pub fn told(&self, number: u32) -> Told {
         match self.columns.get(&number) {
@@ -372,41 +375,60 @@ impl Tomograph {
         self.core.model.told(column)
     }
 
-    /// The gap between a packet's end and the begin of the next one that waits for it, by the last solution; by assumption
-    /// (4 ± 2.5 us), where nothing says more.
+    /// The gap between a packet's end and the begin of the next one that waits for it, as of the
+    /// last solution. Without evidence this is the assumed value, 4 ± 2.5 us.
     #[must_use]
     pub fn gap(&self) -> Mean {
         self.core.model.solution.mean(column::GAP)
     }
 
-    /// From a submission into an empty queue to the begin, by the last solution.
+    /// The time from a submission into an empty queue to the begin, as of the last solution.
     #[must_use]
     pub fn latency(&self) -> Mean {
         self.core.model.solution.mean(column::LATENCY)
     }
 
-    /// In which steps a queue's read index is reported; `None` while that is not known.
+    /// The step width in which a queue's read index is reported; `None` while it is unknown.
     #[must_use]
     pub fn step(&self, queue: u32) -> Option<u64> {
         self.core.queues.get(&queue)?.step()
     }
 
-    /// By how much single durations differ from their class's mean, as a fraction of it.
+    /// How much single durations differ from their class's mean, as a fraction of it.
     #[must_use]
     pub fn spread(&self) -> f64 {
         self.core.model.noise.spread()
     }
 
-    /// All classes, in the order in which they were first seen. Those beyond [`MOST_CLASSES`] are not among them.
+    /// All classes, in the order in which they were first seen, except those beyond
+    /// [`MOST_CLASSES`].
     pub fn classes(&self) -> impl Iterator<Item = Class> {
         self.classes
             .iter()
             .zip(column::CLASSES..)
-            .map(|(class, column)| Class {
-                number: class.number,
-                count: class.count,
-                told: self.told_at(column),
+            .map(|(class, column)| {
+                let told = self.told_at(column);
+                Class {
+                    number: class.number,
+                    count: class.count,
+                    told,
+                    lengths: self.lengths_at(column, told),
+                }
             })
+    }
+
+    /// The two lengths of a class, if it has a mean and clearly two lengths, by the last solution.
+    #[must_use]
+    pub fn lengths(&self, number: u32) -> Option<Lengths> {
+        let column = *self.columns.get(&number)?;
+        self.lengths_at(column, self.told_at(column))
+    }
+
+    fn lengths_at(&self, column: usize, told: Told) -> Option<Lengths> {
+        match told {
+            Told::Apart(_) => self.core.model.lengths(column),
+            Told::Mixed | Told::Unseen => None,
+        }
     }
 
     fn column(&mut self, number: u32) -> Option<usize> {
@@ -429,7 +451,9 @@ impl Tomograph {
 mod tests {
     use super::*;
 
-    /// Looks that were made use of: each index with the last time before at which it was not reached.
+    /// The looks that were used: each index with the last earlier time at which it had not been
+    /// reached.
+    /// reached.
     fn used(tomograph: &Tomograph) -> Vec<(u64, u64, u64)> {
         let given = tomograph.remembered.iter().flatten();
         let looks = given.filter_map(|given| match given {
@@ -448,7 +472,7 @@ mod tests {
             write_index: 20,
             before,
         };
-        // So many are judged before one counts.
+        // This many doorbells are judged before one counts.
         for time in 0..64 {
             tomograph.doorbell(0, time, 4, 5 + time);
             tomograph.doorbell(1, time, 2, 5 + time);
@@ -457,7 +481,7 @@ mod tests {
         tomograph.doorbell(0, 20_000, 4, 10);
         tomograph.look(0, &look(30_000, 6, 10_000));
         tomograph.doorbell(0, 40_000, 7, 11);
-        // Read before, written down later.
+        // Read earlier, but recorded later.
         tomograph.doorbell(0, 41_000, 6, 12);
         tomograph.doorbell(0, 50_000, 7, 13);
         tomograph.look(0, &look(60_000, 7, 30_000));

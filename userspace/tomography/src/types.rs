@@ -1,33 +1,36 @@
 //! What comes in and what is told.
 
+use crate::Lengths;
+
 /// What a packet does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Task {
-    /// Runs a kernel of this class, numbered by the caller.
+    /// Runs a kernel of this class, which the caller numbers.
     Class(u32),
-    /// Nothing that takes time, such as a barrier that waits only for the packets before it.
+    /// Takes no time, such as a barrier that waits only for the packets before it.
     Nothing,
-    /// Something that may take any time, such as a barrier that waits for a signal.
+    /// May take any time, such as a barrier that waits for a signal.
     Unknown,
 }
 
-/// Begin and end as the GPU stamped them, ns.
+/// Begin and end as stamped by the GPU, ns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Exact {
     /// Begin.
     pub begin: u64,
     /// End.
     pub end: u64,
-    /// Each is at most so far from the truth.
+    /// Maximum error of each.
     pub uncertainty: u64,
 }
 
 /// A packet of a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Packet {
-    /// Its index in the queue. A packet whose index is not the last one's plus one begins anew.
+    /// Its index in the queue. If this is not the previous packet's index plus one, the sequence
+    /// starts anew.
     pub index: u64,
-    /// When the GPU was told of it at the latest, ns.
+    /// The latest time at which the GPU was told of it, ns.
     pub submitted: u64,
     /// What it does.
     pub task: Task,
@@ -35,20 +38,20 @@ pub struct Packet {
     pub waits: bool,
     /// When it ran, if that is known.
     pub exact: Option<Exact>,
-    /// When it had ended for certain, ns.
+    /// A time by which it had certainly ended, ns.
     pub ended_by: Option<u64>,
 }
 
 /// A look at a queue's read index that found it changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Look {
-    /// When, ns.
+    /// Time of the look, ns.
     pub time: u64,
     /// Packets with lower indices had begun.
     pub read_index: u64,
-    /// The queue's write index then.
+    /// The queue's write index at that time.
     pub write_index: u64,
-    /// The last look before, which found the index as it was before, ns; 0 if there was none.
+    /// Time of the last look that still found the previous index, ns; 0 if there was none.
     pub before: u64,
 }
 
@@ -61,25 +64,27 @@ pub struct Mean {
     pub error: f64,
 }
 
-/// What can be told of a class.
+/// What is known of a class.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Told {
     /// Its mean duration.
     Apart(Mean),
-    /// Nothing by itself: only what it takes together with others.
+    /// Nothing by itself; only its duration together with others.
     Mixed,
-    /// Nothing.
+    /// Nothing, because it was not seen.
     #[default]
     Unseen,
 }
 
-/// A class and what is known of it.
+/// A class and its estimate.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Class {
-    /// The caller's number of it.
+    /// The caller's number for the class.
     pub number: u32,
-    /// Its packets so far.
+    /// Number of packets so far.
     pub count: u64,
-    /// What can be told.
+    /// What is known.
     pub told: Told,
+    /// Its two lengths, if it has a mean and clearly two lengths.
+    pub lengths: Option<Lengths>,
 }

@@ -1,4 +1,4 @@
-//! Any input, and the cost of a lot of it.
+//! Arbitrary input, and the cost of large inputs.
 
 #![allow(
     clippy::disallowed_methods,
@@ -16,7 +16,7 @@ use simulator::{Duration, Launch, Order, Random, Scenario, given};
 enum Step {
     Packet(u32, Packet),
     Look(u32, Look),
-    /// Time, read index and the packet's own.
+    /// Time, read index, and the packet's own index.
     Doorbell(u32, u64, u64, u64),
     End(u32),
     Solve,
@@ -92,7 +92,7 @@ proptest! {
     fn anything_may_come(steps in proptest::collection::vec(step(), 0..300), is_sorted in any::<bool>()) {
         let mut steps = steps;
         if is_sorted {
-            // Indices and times as they should be, so that more is made of them.
+            // Use consistent indices and times, so that they are processed further.
             let mut indices = [0, 0];
             let mut now = 1;
             for step in &mut steps {
@@ -163,7 +163,7 @@ fn there_may_be_more_classes_than_are_told_apart() {
     assert_eq!(tomograph.told(999), Told::Unseen);
 }
 
-/// Seconds of a processor that this thread has used; 0 if the kernel does not say.
+/// Processor time used by this thread, in seconds; 0 if the kernel does not report it.
 fn cpu() -> f64 {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     let ns: f64 = text

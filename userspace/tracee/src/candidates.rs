@@ -1,9 +1,9 @@
-//! Libraries that a program is likely to map, before it does.
+//! Finds libraries that a program is likely to map, before it does.
 //!
-//! A uprobe on an inode covers every later mapping of it from the first instruction on. So the library files
-//! that the dynamic linker could choose are probed before the program starts, and a guess too many costs
-//! nothing while nobody maps the file. Libraries that are found in other ways (`dlopen` by path, wheels in a
-//! virtual environment) must be noticed when they are mapped.
+//! A uprobe on an inode covers every later mapping of it from the first instruction on. So the
+//! library files that the dynamic linker could choose are probed before the program starts. A wrong
+//! guess costs nothing while nobody maps the file. Libraries that are found in other ways (`dlopen`
+//! by path, wheels in a virtual environment) must be noticed when they are mapped.
 
 use std::{
     collections::HashSet,
@@ -20,16 +20,16 @@ use crate::{
     library::LibraryFile,
 };
 
-/// What a program would be started with.
+/// The conditions under which a program is started.
 #[derive(Clone, Copy, Debug)]
 pub struct Search<'a> {
-    /// Where its file system begins: `/`, or `/proc/PID/root` of a container.
+    /// Root of its file system: `/`, or `/proc/PID/root` of a container.
     pub root: &'a Path,
-    /// Its file, inside `root`; for its run path.
+    /// Its file, inside `root`; needed for its run path.
     pub executable: Option<&'a Path>,
-    /// `LD_LIBRARY_PATH` of its environment.
+    /// `LD_LIBRARY_PATH` in its environment.
     pub library_path: Option<&'a OsStr>,
-    /// Its current directory, inside `root`; for relative paths.
+    /// Its current directory, inside `root`; needed for relative paths.
     pub current_dir: &'a Path,
 }
 
@@ -44,15 +44,14 @@ pub enum Origin {
     LinkerCache,
     /// The dynamic linker's default directories.
     DefaultDirectory,
-    /// ROCm's own directories, `/opt/rocm*/lib*`: from there come libraries that programs load by
-    /// path.
+    /// ROCm's own directories, `/opt/rocm*/lib*`: programs load libraries from there by path.
     RocmDirectory,
 }
 
-/// What goes by the name of a library. It is located and not opened.
+/// A file with the name of a library. It has been located but not opened.
 #[derive(Debug)]
 pub struct Candidate {
-    /// How it was found first.
+    /// The first way in which it was found.
     pub origin: Origin,
     /// `st_dev`.
     pub device: u64,
@@ -62,22 +61,23 @@ pub struct Candidate {
 }
 
 impl Candidate {
-    /// Its path, inside the root that was searched.
+    /// Path inside the root that was searched.
     #[must_use]
     pub fn path(&self) -> &Path {
         self.place.path()
     }
 
-    /// Opens and reads the file, if it is one.
+    /// Opens and reads the file, if it is a library.
     ///
     /// # Errors
+    ///
     /// As [`LibraryFile::from_file`].
     pub fn into_library(self) -> Result<LibraryFile, ElfError> {
         LibraryFile::from_file(self.place.open()?)
     }
 }
 
-/// Where the dynamic linkers of the common distributions look by default.
+/// Default search directories of the dynamic linkers of common distributions.
 const DEFAULT_DIRECTORIES: [&str; 6] = [
     "/lib/x86_64-linux-gnu",
     "/usr/lib/x86_64-linux-gnu",
@@ -87,22 +87,24 @@ const DEFAULT_DIRECTORIES: [&str; 6] = [
     "/usr/lib",
 ];
 
-/// No cache of a real system comes near this many bytes.
+/// Maximum size of a linker cache that is read, bytes. Caches of real systems are far smaller.
 const MAX_CACHE: u64 = 64 << 20;
-/// More directories are not searched. Somebody who wants a search to last can name very many.
+/// Maximum number of directories searched. A hostile environment can name very many.
 const MAX_DIRECTORIES: usize = 1024;
-/// So many names of all directories together are looked at. `/usr/lib64` of a large installation has ten thousand.
+/// Maximum number of directory entries examined, over all directories. `/usr/lib64` of a large
+/// installation has ten thousand.
 const MAX_NAMES: usize = 1 << 18;
-/// So many names of libraries are looked up.
+/// Maximum number of library names looked up.
 const MAX_LOOKUPS: usize = 4096;
-/// More candidates are not returned. Each takes a descriptor; ten releases of ROCm have some 250.
+/// Maximum number of candidates returned. Each takes a descriptor; ten releases of ROCm have some
+/// 250.
 const MAX_CANDIDATES: usize = 512;
 
 /// Finds the ROCm libraries that a program could map, each file once.
 ///
-/// Directories and files that cannot be read are passed over: they cannot be probed, and the program
-/// may never use them. What the program has a say in is searched within limits, and the rest is searched whatever that
-/// came to.
+/// Directories and files that cannot be read are skipped: they cannot be probed, and the program
+/// may never use them. Directories that the program can influence are searched within limits; the
+/// others are searched even if those limits were reached.
 #[must_use]
 pub fn find(search: &Search<'_>) -> Vec<Candidate> {
     let Ok(root) = Root::at(search.root) else {
@@ -142,12 +144,12 @@ fn is_rocm(file_name: &[u8]) -> bool {
         .is_ok_and(|name| !gputrace_catalog::library_domains(name).is_empty())
 }
 
-/// Candidates so far, and how much more may be looked at.
+/// The candidates so far, and the remaining limits.
 struct Found<'a> {
     root: &'a Root,
     files: HashSet<(u64, u64)>,
     candidates: Vec<Candidate>,
-    /// So many candidates may there be.
+    /// Maximum number of candidates.
     most: usize,
     directories: usize,
     names: usize,
@@ -200,7 +202,7 @@ impl<'a> Found<'a> {
     }
 }
 
-/// Takes one of those that are left, if there is one.
+/// Decrements `left`, and returns whether it was not 0.
 fn take(left: &mut usize) -> bool {
     let is_left = *left > 0;
     *left = left.saturating_sub(1);
@@ -209,14 +211,14 @@ fn take(left: &mut usize) -> bool {
 
 fn linker_cache(root: &Root) -> Vec<ld_cache::Entry> {
     let cache = root.open(Path::new("/etc/ld.so.cache"));
-    // What was read before an error is as good as a cache that is cut off.
+    // Whatever was read before an error is used like a truncated cache.
     let bytes = cache
         .ok()
         .and_then(|cache| cache.read_start(MAX_CACHE).ok());
     bytes.map_or_else(Vec::new, |bytes| ld_cache::parse(&bytes))
 }
 
-/// The directories of the executable's run path.
+/// The directories in the executable's run path.
 fn run_path(root: &Root, search: &Search<'_>) -> Vec<PathBuf> {
     let Some(executable) = search.executable else {
         return Vec::new();
@@ -232,7 +234,7 @@ fn run_path(root: &Root, search: &Search<'_>) -> Vec<PathBuf> {
     else {
         return Vec::new();
     };
-    // The kernel tells the dynamic linker the directory behind symbolic links.
+    // The kernel tells the dynamic linker the real directory, with symbolic links resolved.
     let real = place
         .link()
         .ok()
@@ -241,7 +243,7 @@ fn run_path(root: &Root, search: &Search<'_>) -> Vec<PathBuf> {
     let executable = real.unwrap_or(executable);
     let origin = executable.parent().unwrap_or(Path::new("/")).as_os_str();
     let path = elf.runpath.or(elf.rpath).unwrap_or_default();
-    // What `$LIB` stands for differs between distributions.
+    // The value of `$LIB` differs between distributions.
     let mut directories = Vec::new();
     for lib in ["lib/x86_64-linux-gnu", "lib64", "lib"] {
         let expanded = expand(
@@ -293,8 +295,8 @@ fn expand(path: &str, values: &[(&str, &OsStr)]) -> OsString {
     OsString::from_vec(out)
 }
 
-/// The directories of a search path as the dynamic linker reads it: separated by `:` or `;`, an empty one
-/// is the current directory.
+/// Splits a search path as the dynamic linker does: at `:` or `;`, where an empty part means the
+/// current directory.
 fn split_path(path: &OsStr, current_dir: &Path) -> Vec<PathBuf> {
     if path.is_empty() {
         return Vec::new();
@@ -307,7 +309,7 @@ fn split_path(path: &OsStr, current_dir: &Path) -> Vec<PathBuf> {
 
 /// `/opt/rocm*/lib*`, newest release first.
 fn rocm_directories(root: &Root) -> Vec<PathBuf> {
-    /// Nobody has more of either.
+    /// Maximum number of releases, and of library directories per release.
     const MOST: usize = 64;
     let starting = |directory: &Path, prefix: &[u8]| {
         let mut names = root.list(directory, MAX_LOOKUPS).unwrap_or_default();
@@ -355,7 +357,8 @@ mod tests {
         fs::write(at("opt/rocm-6.4.0/lib/libhsa-runtime64.so.1.15.0"), "hsa").unwrap();
         fs::write(at("opt/rocm-6.4.0/lib/librocblas.so.4"), "other").unwrap();
         fs::write(at("app/libs/libamdhip64-0a1b2c.so.6"), "wheel").unwrap();
-        // An absolute link means a path inside the root; one of them leads to a file only outside of it.
+        // An absolute link means a path inside the root; one of them leads to a file only outside
+        // of it.
         symlink("/opt/rocm-6.4.0", at("opt/rocm")).unwrap();
         symlink(
             "/opt/rocm/lib/libamdhip64.so.6.4.60400",
@@ -394,14 +397,15 @@ mod tests {
         );
     }
 
-    /// What somebody hostile could place in a directory that root searches for him.
+    /// Files that a hostile user could place in a directory that root searches on the user's
+    /// behalf.
     #[test]
     fn what_is_no_library_is_not_opened() {
         use rustix::fs::{CWD, FileType, Mode, mknodat};
         let directory = tempfile::tempdir().unwrap();
         let at = |name: &str| directory.path().join(name);
         fs::write(at("libamdhip64.so.1"), "no library").unwrap();
-        // Opening it would wait for somebody to write.
+        // Opening it would block until somebody writes.
         mknodat(CWD, at("libamdhip64.so.2"), FileType::Fifo, Mode::RUSR, 0).unwrap();
         fs::create_dir(at("libamdhip64.so.3")).unwrap();
         for (name, target) in [

@@ -1,13 +1,15 @@
-//! Whether two open files are one file to the kernel.
+//! Decides whether two open files are the same file to the kernel.
 //!
-//! A probe belongs to an inode. What `stat` and `/proc/PID/maps` say is not enough to know it: an overlay mount
-//! shows the file of a lower directory under a device of its own, so the same file looks like thirty in thirty
-//! containers, and probes on each of them would record every call thirty times. And it keeps showing the inode
-//! number of the lower file when the file was copied up, so two different files can look like one.
+//! A probe belongs to an inode. The data in `stat` and `/proc/PID/maps` does not suffice to
+//! identify it. An overlay mount shows the file of a lower directory under its own device, so one
+//! file looks like thirty in thirty containers, and probes on each of them would record every call
+//! thirty times. And the mount keeps showing the lower file's inode number after the file was
+//! copied up, so two different files can look like one.
 //!
-//! The page cache tells: pages in it belong to an inode, the one that probes belong to, whatever mounts are on top. So
-//! two files are the same if and only if their first pages lie in the same place of the physical memory, which
-//! `/proc/self/pagemap` shows to those with `CAP_SYS_ADMIN` (Linux, `Documentation/admin-guide/mm/pagemap.rst`).
+//! The page cache is reliable: its pages belong to an inode, the one that probes belong to,
+//! whatever mounts are on top. So two files are the same if and only if their first pages are at
+//! the same physical address, which `/proc/self/pagemap` shows to processes with `CAP_SYS_ADMIN`
+//! (Linux, `Documentation/admin-guide/mm/pagemap.rst`).
 
 use std::{
     fs::File,
@@ -23,25 +25,25 @@ use memmap2::{Advice, MmapOptions, MmapRaw};
 
 use crate::{library::LibraryFile, process::MappedFile};
 
-/// Smallest unit in which memory is mapped on x86-64, bytes.
+/// Smallest page size on x86-64, bytes.
 const PAGE: usize = 4096;
-/// A page may be moved while it is looked at. So many looks are taken.
+/// Maximum number of attempts: a page may be moved while it is examined.
 const LOOKS: usize = 4;
 
-/// What `stat` says of a file. While two files look alike, they are the same: device and inode number name a file in its
-/// mount, and copying it up in an overlay changes the time of its last change. Files that look different can be the same
-/// nevertheless.
+/// The `stat` data that identifies a file. Files with equal data are the same: device and inode
+/// number identify a file in its mount, and copying it up in an overlay changes the time of its
+/// last change. Files with different data can be the same nevertheless.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FileLook {
     device: u64,
     inode: u64,
     size: u64,
-    /// When the inode was last changed, s and ns.
+    /// Time of the inode's last change, s and ns.
     changed: (i64, u64),
 }
 
 impl FileLook {
-    /// What was found out about a file.
+    /// Extracts it from a file's state.
     #[must_use]
     pub fn of(state: &FileState) -> Self {
         Self {
@@ -52,17 +54,19 @@ impl FileLook {
         }
     }
 
-    /// A file that a process has mapped; `None` if it cannot be said without opening it.
+    /// The `stat` data of a file that a process has mapped; `None` if it cannot be determined
+    /// without opening the file.
     #[must_use]
     pub fn of_mapped(pid: u32, mapped: &MappedFile) -> Option<Self> {
         mapped.state(pid).as_ref().map(Self::of)
     }
 
-    /// Whether the file is the same as far as can be told from looks alone, in whichever mounts the files are. Overlay
-    /// mounts may put a number of their own into the upper half of an inode number (`xino`).
+    /// Whether the files can be the same, judged by this data alone, whatever mounts they are in.
+    /// Overlay mounts may put a number of their own into the upper half of an inode number
+    /// (`xino`).
     #[must_use]
     fn resembles(&self, other: &Self) -> bool {
-        /// Real inode numbers of the file systems that are used below overlays.
+        /// Mask of the real inode numbers of file systems that are used below overlays.
         const NUMBER: u64 = 0xffff_ffff;
         self.inode & NUMBER == other.inode & NUMBER
             && self.size == other.size
@@ -71,16 +75,17 @@ impl FileLook {
 }
 
 impl LibraryFile {
-    /// What `stat` says of it now.
+    /// The file's current `stat` data.
     ///
     /// # Errors
-    /// What the kernel says.
+    ///
+    /// The kernel's error.
     pub fn look(&self) -> io::Result<FileLook> {
         Ok(FileLook::of(&self.current_state()?))
     }
 
-    /// Whether probes on one of the two are probes on the other. Where the kernel does not let this be found out for certain,
-    /// the build id and what `stat` says decide.
+    /// Whether probes on one of the two files are probes on the other. If the kernel does not allow
+    /// finding this out for certain, the build id and the `stat` data decide.
     #[must_use]
     pub fn is_same(&self, other: &Self) -> bool {
         if self.elf().build_id != other.elf().build_id {
@@ -96,30 +101,31 @@ impl LibraryFile {
     }
 }
 
-/// Whether the first pages of two files are the same page of the page cache. `None` if that cannot be found out: no right
-/// to, or a file is empty or cannot be read.
+/// Whether the first pages of two files are the same page of the page cache. `None` if that cannot
+/// be determined: privileges are missing, or a file is empty or unreadable.
 fn share_pages(one: &impl AsFd, other: &impl AsFd) -> Option<bool> {
     let (one, other) = (first_page(one).ok()?, first_page(other).ok()?);
     let pagemap = kernel::open("/proc/self/pagemap").ok()?;
     for _ in 0..LOOKS {
         let before = frame(&pagemap, &one);
         let its = frame(&pagemap, &other);
-        // Neither was moved, nor given back and read again, meanwhile.
+        // Neither page was moved, or evicted and read again, in the meantime.
         if let (Some(before), Some(its)) = (before, its)
             && frame(&pagemap, &one) == Some(before)
             && frame(&pagemap, &other) == Some(its)
         {
             return Some(before == its);
         }
-        // What is gone by now only makes another look necessary, or comes to nothing.
+        // If a page is gone by now, another attempt follows, or the result is `None`.
         let _ = one.advise(Advice::PopulateRead);
         let _ = other.advise(Advice::PopulateRead);
     }
     None
 }
 
-/// Maps the first page and reads it into memory. Never touched from here: a file that was truncated meanwhile makes the
-/// request fail, where touching would kill (`madvise(2)`, Linux 5.14).
+/// Maps the first page and reads it into memory, without touching it: if the file was truncated in
+/// the meantime, the request fails, whereas touching the page would kill the process (`madvise(2)`,
+/// Linux 5.14).
 fn first_page(file: &impl AsFd) -> io::Result<MmapRaw> {
     let page = MmapOptions::new()
         .len(PAGE)
@@ -128,9 +134,10 @@ fn first_page(file: &impl AsFd) -> io::Result<MmapRaw> {
     Ok(page)
 }
 
-/// Number of the page frame behind a mapping's first page; `None` if there is none or it is hidden.
+/// Page frame number of a mapping's first page; `None` if the page is absent or the number is
+/// hidden.
 fn frame(pagemap: &File, page: &MmapRaw) -> Option<u64> {
-    /// "Page present", and the bits of the number.
+    /// Bit for "page present", and mask of the frame number.
     const PRESENT: u64 = 1 << 63;
     const FRAME: u64 = (1 << 55) - 1;
     let mut entry = [0; 8];
@@ -151,7 +158,8 @@ mod tests {
         LibraryFile::open(path).unwrap()
     }
 
-    /// Without the right to see frames only looks count, and a test of frames means nothing.
+    /// Whether page frames are visible. If not, only `stat` data counts, and a test of frames is
+    /// meaningless.
     fn sees_frames() -> bool {
         let program = File::open("/proc/self/exe").unwrap();
         share_pages(&program, &program) == Some(true)
@@ -199,7 +207,7 @@ mod tests {
             ..one
         };
         assert!(one.resembles(&overlaid));
-        // Copied up: the inode number stays, but it is another file.
+        // Copied up: the inode number stays, but it is a different file.
         assert!(!one.resembles(&FileLook {
             changed: (5, 7),
             ..overlaid

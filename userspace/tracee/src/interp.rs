@@ -1,9 +1,9 @@
-//! The dynamic linker that a program runs under, and where it tells of new libraries.
+//! The dynamic linker that a program runs under, and the places where it reports new libraries.
 //!
-//! Each time the dynamic linker has changed its list of libraries, at start and in `dlopen`, it calls an
-//! empty function that exists for debuggers, [`HOOK`]. A probe there, or behind those calls
-//! ([`crate::linker_sites`]), sees every library before its first function is called. Both glibc and
-//! musl export it.
+//! Each time the dynamic linker has changed its list of libraries, at start and in `dlopen`, it
+//! calls an empty function that exists for debuggers, [`HOOK`]. A probe there, or after those calls
+//! ([`crate::linker_sites`]), sees every library before its first function is called. Both glibc
+//! and musl export this function.
 
 use std::{
     ffi::OsStr,
@@ -28,30 +28,30 @@ use crate::{
 /// The function that the dynamic linker calls for debuggers.
 pub const HOOK: &str = "_dl_debug_state";
 
-/// The dynamic linker of nearly every x86-64 program; programs that a statically linked one starts will
-/// most likely use it.
+/// The dynamic linker of nearly every x86-64 program; a program started by a statically linked one
+/// will most likely use it.
 pub const DEFAULT: &str = "/lib64/ld-linux-x86-64.so.2";
 
 /// Why the dynamic linker of a program was not found.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum InterpError {
-    /// No such program.
+    /// The program does not exist.
     #[error("{}: command not found; check its name, or give its path", program.display())]
     NotFound {
-        /// As asked for.
+        /// Program as it was asked for.
         program: PathBuf,
     },
-    /// There is a file, but it may not be executed.
+    /// The file exists, but may not be executed.
     #[error(
         "{} cannot be executed; check its permissions (chmod +x) and whether its file system allows programs",
         path.display()
     )]
     NotExecutable {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
     },
-    /// Scripts whose `#!` lines name each other.
+    /// Too many nested scripts: their `#!` lines name other scripts.
     #[error(
         "{} is a script whose interpreter is a script, more than {MAX_SCRIPTS} deep; check their #! lines",
         program.display()
@@ -60,29 +60,29 @@ pub enum InterpError {
         /// The script that was started.
         program: PathBuf,
     },
-    /// A program or dynamic linker cannot be understood.
+    /// The program or dynamic linker cannot be parsed.
     #[error(transparent)]
     Elf(#[from] ElfError),
-    /// The dynamic linker has no place for the probe.
+    /// The dynamic linker has no suitable place for the probe.
     #[error(transparent)]
     Hook(#[from] SymbolError),
-    /// The process cannot be looked into.
+    /// The process cannot be inspected.
     #[error(transparent)]
     Process(#[from] ProcessError),
 }
 
-/// A command as it is about to be started.
+/// A command that is about to be started.
 #[derive(Clone, Copy, Debug)]
 pub struct Command<'a> {
     /// The program: a path if it contains a slash, else a name to look up.
     pub program: &'a OsStr,
-    /// `PATH` of the environment that it will get.
+    /// `PATH` in its environment.
     pub search_path: Option<&'a OsStr>,
-    /// Directory in which it will be started.
+    /// Its current directory.
     pub current_dir: &'a Path,
 }
 
-/// What starting a command comes down to.
+/// The files involved in starting a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Resolved {
     /// The file that the command names.
@@ -93,12 +93,12 @@ pub struct Resolved {
     pub interpreter: Option<PathBuf>,
 }
 
-/// A dynamic linker and the places where it tells of new libraries.
+/// A dynamic linker, and the places where it reports new libraries.
 #[derive(Debug)]
 pub struct Linker {
     /// Its file.
     pub library: LibraryFile,
-    /// Where the probes go.
+    /// Places for the probes.
     pub sites: Vec<LinkerSite>,
 }
 
@@ -109,10 +109,11 @@ const MAX_SCRIPTS: usize = 5;
 /// The kernel looks for the `#!` line in this many bytes (`BINPRM_BUF_SIZE`).
 const SCRIPT_HEADER: u64 = 256;
 
-/// Finds out what starting a command would run, as `execvp` and the kernel do it.
+/// Determines what starting a command would run, following `execvp` and the kernel.
 ///
 /// # Errors
-/// [`InterpError`]: what would make starting the command fail, mostly.
+///
+/// [`InterpError`]: mostly problems for which starting the command would fail, too.
 pub fn resolve(command: &Command<'_>) -> Result<Resolved, InterpError> {
     let program = look_up(command)?;
     let mut binary = program.clone();
@@ -128,7 +129,8 @@ pub fn resolve(command: &Command<'_>) -> Result<Resolved, InterpError> {
                 });
             }
             Err(ElfError::NotElf { .. }) => {
-                // Files that are neither are run by the shell (`execvp`).
+                // A file that is neither ELF nor a script with a `#!` line is run by the shell
+                // (`execvp`).
                 let interpreter = script_interpreter(&file).unwrap_or_else(|| "/bin/sh".into());
                 binary = command.current_dir.join(interpreter);
             }
@@ -153,7 +155,7 @@ fn unopened(error: OpenError) -> InterpError {
     }
 }
 
-/// Looks a program up as `execvp` does.
+/// Looks up a program as `execvp` does.
 fn look_up(command: &Command<'_>) -> Result<PathBuf, InterpError> {
     let program = Path::new(command.program);
     let not_found = || InterpError::NotFound {
@@ -188,7 +190,7 @@ fn look_up(command: &Command<'_>) -> Result<PathBuf, InterpError> {
     Err(refused.map_or_else(not_found, |path| InterpError::NotExecutable { path }))
 }
 
-/// The interpreter that a script's first line names; `None` if it has none.
+/// The interpreter in a script's first line; `None` if there is none.
 fn script_interpreter(file: &RegularFile) -> Option<PathBuf> {
     shebang(&file.read_start(SCRIPT_HEADER).ok()?).map(PathBuf::from)
 }
@@ -209,6 +211,7 @@ impl Linker {
     /// Opens a dynamic linker by its path.
     ///
     /// # Errors
+    ///
     /// [`InterpError::Elf`] or [`InterpError::Hook`].
     pub fn open(path: &Path) -> Result<Self, InterpError> {
         Self::new(LibraryFile::open(path)?)
@@ -223,7 +226,8 @@ impl Linker {
             .map_err(|error| process::refused(pid, format!("/proc/{pid}/auxv"), error))?;
         let mappings = process::mappings(pid)?;
         let base = auxiliary(&auxv, AT_BASE).filter(|base| *base != 0);
-        // Without a base the program is static, or it is a dynamic linker that was called as a command.
+        // Without a base address, the program is static, or a dynamic linker that was started as a
+        // command.
         let Some(address) = base.or_else(|| auxiliary(&auxv, AT_ENTRY)) else {
             return Ok(None);
         };
@@ -259,11 +263,11 @@ impl Linker {
     }
 }
 
-/// Larger than any kernel's, bytes.
+/// Maximum size of an auxiliary vector in bytes, larger than any kernel's.
 const MAX_AUXV: u64 = 1 << 16;
-/// Where the dynamic linker is loaded (`linux/auxvec.h`).
+/// Address at which the dynamic linker is loaded (`linux/auxvec.h`).
 const AT_BASE: u64 = 7;
-/// The program's first instruction.
+/// Address of the program's first instruction.
 const AT_ENTRY: u64 = 9;
 
 /// A value of the auxiliary vector of a 64-bit process: pairs of words.

@@ -1,12 +1,13 @@
 //! `/etc/ld.so.cache`: where the dynamic linker finds libraries by name.
 //!
-//! The layout is that of glibc's `sysdeps/generic/dl-cache.h`. Two formats are in use: the new one alone, and
-//! the new one behind a table in the format of libc5, which is skipped here as glibc itself does.
+//! The layout is that of glibc's `sysdeps/generic/dl-cache.h`. Two formats are in use: the new one
+//! alone, and the new one after a table in the format of libc5. That table is skipped, as glibc
+//! does.
 
-/// One library of the cache.
+/// A library in the cache.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
-    /// Name by which programs ask for it, e.g. `libamdhip64.so.5`.
+    /// Name that programs ask for, e.g. `libamdhip64.so.5`.
     pub(crate) name: Vec<u8>,
     /// Path of the file.
     pub(crate) path: Vec<u8>,
@@ -14,19 +15,19 @@ pub(crate) struct Entry {
 
 const MAGIC: &[u8] = b"glibc-ld.so.cache1.1";
 const OLD_MAGIC: &[u8] = b"ld.so-1.7.0\0";
-/// The old header: magic and a number of entries.
+/// Size of the old header: magic and number of entries.
 const OLD_HEADER: usize = 16;
-/// An old entry: flags and two string offsets.
+/// Size of an old entry: flags and two string offsets.
 const OLD_ENTRY: usize = 12;
-/// The new header: magic, two counts, flags, offset of extensions, unused.
+/// Size of the new header: magic, two counts, flags, offset of extensions, unused.
 const HEADER: usize = 48;
-/// A new entry: flags, two string offsets, operating system version, hardware capabilities.
+/// Size of a new entry: flags, two string offsets, operating system version, hardware capabilities.
 const ENTRY: usize = 24;
 /// `FLAG_ELF_LIBC6 | FLAG_X8664_LIB64`: a 64-bit x86 library.
 const X86_64: u32 = 0x0303;
 
-/// The 64-bit x86 libraries of a cache, in its order. A cache that is cut off or damaged gives what can be
-/// read of it.
+/// The 64-bit x86 libraries in a cache, in its order. A truncated or damaged cache yields the
+/// entries that can be read.
 pub(crate) fn parse(bytes: &[u8]) -> Vec<Entry> {
     let Some(cache) = new_format(bytes) else {
         return Vec::new();
@@ -39,7 +40,7 @@ pub(crate) fn parse(bytes: &[u8]) -> Vec<Entry> {
         if word(entry, 0)? != X86_64 {
             return None;
         }
-        // Offsets of strings count from the start of the new format's header.
+        // Offsets of strings are relative to the new format's header.
         Some(Entry {
             name: string(cache, word(entry, 4)?)?,
             path: string(cache, word(entry, 8)?)?,
@@ -51,11 +52,11 @@ pub(crate) fn parse(bytes: &[u8]) -> Vec<Entry> {
         .collect()
 }
 
-/// The part in the new format.
+/// The part of the cache in the new format.
 fn new_format(bytes: &[u8]) -> Option<&[u8]> {
     let start = if bytes.starts_with(OLD_MAGIC) {
         let count = usize::try_from(word(bytes, OLD_MAGIC.len())?).ok()?;
-        // Aligned to its eight-byte fields.
+        // Aligned for the new part's eight-byte fields.
         count
             .checked_mul(OLD_ENTRY)?
             .checked_add(OLD_HEADER)?
@@ -84,7 +85,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// A cache with these entries: flags, name, path.
+    /// Builds a cache with these entries: flags, name, path.
     fn cache(entries: &[(u32, &str, &str)]) -> Vec<u8> {
         let mut strings = Vec::new();
         let mut table = Vec::new();
@@ -123,7 +124,7 @@ mod tests {
             (3, "liba.so.1", "/lib32/liba.so.1"),
         ]);
         assert_eq!(parse(&new), [entry("liba.so.1", "/lib/liba.so.1")]);
-        // Behind three old entries: 16 + 36 bytes, aligned to 56.
+        // The new part follows three old entries: 16 + 36 bytes, aligned to 56.
         let mut old = OLD_MAGIC.to_vec();
         old.extend_from_slice(&3u32.to_le_bytes());
         old.resize(56, 0xff);

@@ -1,22 +1,23 @@
-//! What to trace and where the probes go: processes, their ROCm libraries, ELF symbols, probe sites.
+//! Decides what to trace and where the probes go: processes, their ROCm libraries, ELF symbols,
+//! probe sites.
 //!
-//! From a target to probes it goes like this:
+//! The way from a target to its probes has three steps:
 //!
-//! 1. **Which files?** For a running process, [`process::rocm_libraries`] finds the ROCm libraries in its
-//!    memory map and [`process::open_mapped`] opens exactly these files, whatever containers, upgrades
-//!    and deletions did to their paths. For a program that is yet to start, [`candidates::find`] lists the
-//!    files that its dynamic linker could choose, and [`interp`] finds the dynamic linker itself, which
-//!    tells of libraries that come later.
-//! 2. **Which functions?** [`elf`] reads the exported functions of a file, their versions and aliases. A
-//!    [`library::Selector`] says which of them are wanted.
-//! 3. **Where exactly?** [`plan`] decodes the first instructions of each function and chooses the one on
-//!    which a probe costs least, or says why the kernel would refuse it.
+//! 1. **Which files?** For a running process, [`process::rocm_libraries`] finds the ROCm libraries
+//!    in its memory map, and [`process::open_mapped`] opens exactly these files, whatever
+//!    containers, upgrades and deletions did to their paths. For a program that has not started
+//!    yet, [`candidates::find`] lists the files that its dynamic linker could choose, and
+//!    [`interp`] finds the dynamic linker itself, which reports libraries that are mapped later.
+//! 2. **Which functions?** [`elf`] reads the exported functions of a file, with their versions and
+//!    aliases. A [`library::Selector`] says which of them are wanted.
+//! 3. **Where exactly?** [`plan`] decodes the first instructions of each function and chooses the
+//!    one on which a probe costs least, or says why the kernel would refuse it.
 //!
-//! For a program's own functions, exported or not, [`functions`] takes the place of the second step: it reads full symbol
-//! tables and debug information, and finds the instructions by which a function is left.
+//! For a program's own functions, exported or not, [`functions`] replaces the second step: it reads
+//! full symbol tables and debug information, and finds the instructions that leave each function.
 //!
-//! The result is a [`library::LibraryPlan`]: file offsets to hand to the kernel, together with a path that
-//! means the examined file and no other ([`library::LibraryFile::attach_path`]).
+//! The result is a [`library::LibraryPlan`]: file offsets for the kernel, together with a path that
+//! means exactly the examined file ([`library::LibraryFile::attach_path`]).
 //!
 //! ```no_run
 //! use gputrace_tracee::{library::LibraryFile, process};
@@ -32,12 +33,12 @@
 //! # Ok(()) }
 //! ```
 //!
-//! Files are located first and opened only if they are regular ([`gputrace_files::target`]): a program can place anything under
-//! the name of a library.
+//! Files are located first and opened only if they are regular ([`gputrace_files::target`]): a
+//! program can place anything under the name of a library.
 //!
-//! Everything read here is outside data: ELF files of other users, memory maps with any bytes as file
-//! names, the dynamic linker's cache. It is bounds-checked and of bounded size, and failures are typed
-//! errors that name the file or process and the next step.
+//! Everything read here is untrusted: ELF files of other users, memory maps with any bytes as file
+//! names, the dynamic linker's cache. It is bounds-checked and limited in size, and failures are
+//! typed errors that name the file or process and the next step.
 
 #![cfg_attr(
     test,

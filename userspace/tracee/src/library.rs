@@ -1,4 +1,4 @@
-//! Library files: their identity, and the probes to place in them.
+//! Library files: their identity, and the probes for them.
 
 use std::{
     fs::File,
@@ -18,10 +18,10 @@ use crate::{
     plan::{self, CostClass, Unprobeable},
 };
 
-/// Decides which functions are traced. Implemented for closures.
+/// Selects the functions to trace. Implemented for closures.
 pub trait Selector {
-    /// The domain in which calls of the function are recorded; `None` leaves it alone. `name` is the
-    /// exported name without symbol version.
+    /// The domain in which calls of the function are recorded; `None` if it is not traced. `name`
+    /// is the exported name without symbol version.
     fn select(&self, name: &str) -> Option<Domain>;
 }
 
@@ -33,9 +33,9 @@ impl<F: Fn(&str) -> Option<Domain>> Selector for F {
 
 /// An open library (or program, or dynamic linker).
 ///
-/// A uprobe belongs to an inode, and a path is only a way to name one: the path under which a process
-/// knows its library may mean another file here (containers), a newer one (upgrades) or none. So the
-/// file that was examined is kept open, and probes go to that very file (see
+/// A uprobe belongs to an inode, and a path is only a way to name one. The path under which a
+/// process knows its library may mean another file here (containers), a newer one (upgrades) or
+/// none. So the examined file is kept open, and probes are attached to exactly that file (see
 /// [`LibraryFile::attach_path`]).
 #[derive(Debug)]
 pub struct LibraryFile {
@@ -49,20 +49,21 @@ pub struct LibraryFile {
 pub struct PlannedProbe {
     /// Exported name to show, without version; mangled if the library exports it so.
     pub name: String,
-    /// The other exported names of the same address.
+    /// Other exported names of the same address.
     pub aliases: Vec<String>,
     /// Symbol version of `name`, e.g. `hip_4.2`.
     pub version: Option<String>,
-    /// The domain that the selector gave.
+    /// Domain chosen by the selector.
     pub domain: Domain,
     /// Address of the function in the file's own address space.
     pub address: u64,
-    /// Where the probe goes.
+    /// Place of the probe.
     pub site: Site,
-    /// Instructions that leave the function, if the end of a call is to be seen there; empty if it is to be seen by a probe
-    /// on the function's return.
+    /// Instructions that leave the function, if the end of a call is probed there; empty if it is
+    /// probed at the function's return.
     pub exits: Vec<ExitSite>,
-    /// Where the function is in the source, e.g. `fib.cpp:12`; only of functions found by [`crate::functions`].
+    /// Source location of the function, e.g. `fib.cpp:12`; only for functions found by
+    /// [`crate::functions`].
     pub source: Option<String>,
 }
 
@@ -71,9 +72,9 @@ pub struct PlannedProbe {
 pub struct ExitSite {
     /// File offset of the instruction.
     pub file_offset: u64,
-    /// What the instruction is.
+    /// Kind of the exit.
     pub kind: ExitKind,
-    /// What a hit costs.
+    /// Cost of a hit.
     pub cost: CostClass,
 }
 
@@ -84,7 +85,7 @@ pub struct Site {
     pub file_offset: u64,
     /// Bytes between the function's start and the probed instruction.
     pub skipped: u8,
-    /// What a hit costs.
+    /// Cost of a hit.
     pub cost: CostClass,
 }
 
@@ -93,11 +94,11 @@ pub struct Site {
 pub struct RefusedProbe {
     /// Exported name to show.
     pub name: String,
-    /// The domain that the selector gave.
+    /// Domain chosen by the selector.
     pub domain: Domain,
     /// Address of the function in the file's own address space.
     pub address: u64,
-    /// Why.
+    /// Reason of the refusal.
     pub reason: Unprobeable,
 }
 
@@ -106,9 +107,9 @@ pub struct RefusedProbe {
 pub struct LibraryPlan {
     /// Probes to place, in order of address.
     pub probes: Vec<PlannedProbe>,
-    /// Selected functions without a possible probe, in order of address.
+    /// Selected functions that cannot be probed, in order of address.
     pub refused: Vec<RefusedProbe>,
-    /// Selected indirect functions (IFUNC): which code they stand for is known only in a process.
+    /// Selected indirect functions (IFUNC): the code that they stand for is known only at run time.
     pub indirect: Vec<String>,
 }
 
@@ -116,22 +117,22 @@ pub struct LibraryPlan {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SymbolError {
-    /// There is no such exported function.
+    /// The file exports no function with this name.
     #[error("{} exports no function {name}; see `readelf --dyn-syms -W`", path.display())]
     NotExported {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
         /// The name asked for.
         name: String,
     },
-    /// The planner found no place for a probe.
+    /// The function has no place for a probe.
     #[error("{name} in {} cannot be probed: {reason}", path.display())]
     Unprobeable {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
         /// The name asked for.
         name: String,
-        /// Why.
+        /// Reason of the refusal.
         reason: Unprobeable,
     },
     /// Reading the code failed.
@@ -139,15 +140,17 @@ pub enum SymbolError {
     Elf(#[from] ElfError),
 }
 
-/// More of a function than this is not searched for loops, bytes.
+/// Maximum number of bytes of a function that are searched for loops.
 const MAX_CODE: u64 = 1 << 20;
-/// What is read of a function whose size is unknown: two instructions of the greatest length.
+/// Number of bytes read of a function with unknown size: two instructions of maximum length.
 const UNKNOWN_CODE: u64 = 32;
 
 impl LibraryFile {
-    /// Opens and reads a file. The path is gputrace's own or its user's: every link in it is followed.
+    /// Opens and reads a file. The path comes from gputrace itself or its user, so every link in it
+    /// is followed.
     ///
     /// # Errors
+    ///
     /// As [`ElfInfo::from_file`].
     pub fn open(path: &Path) -> Result<Self, ElfError> {
         Self::from_file(RegularFile::open(path)?)
@@ -156,6 +159,7 @@ impl LibraryFile {
     /// Reads a file that is already open.
     ///
     /// # Errors
+    ///
     /// As [`ElfInfo::from_file`].
     pub fn from_file(file: RegularFile) -> Result<Self, ElfError> {
         let state = file.state().map_err(|source| ElfError::Read {
@@ -166,21 +170,21 @@ impl LibraryFile {
         Ok(Self { file, state, elf })
     }
 
-    /// The path for people: as the caller, or the process that maps the file, knows it.
+    /// Path for people: as the caller, or the process that maps the file, knows it.
     #[must_use]
     pub fn path(&self) -> &Path {
         self.file.path()
     }
 
-    /// A path under which the kernel finds exactly this file, even if its own path now means another
-    /// file, is in another mount namespace or was deleted: `/proc/self/fd/N`. Valid in this process
-    /// while `self` lives; probes stay when it is dropped.
+    /// A path under which the kernel finds exactly this file: `/proc/self/fd/N`. It works even if
+    /// the file's own path now means another file, is in another mount namespace or was deleted. It
+    /// is valid in this process while `self` lives; probes stay attached after `self` is dropped.
     #[must_use]
     pub fn attach_path(&self) -> PathBuf {
         PathBuf::from(format!("/proc/self/fd/{}", self.file.file().as_raw_fd()))
     }
 
-    /// `st_dev` of the file. On overlay and btrfs file systems the same file can have several.
+    /// `st_dev` of the file. On overlay and btrfs file systems, one file can have several.
     #[must_use]
     pub fn device(&self) -> u64 {
         self.state.device
@@ -192,13 +196,13 @@ impl LibraryFile {
         self.state.inode
     }
 
-    /// Which file it is, and in which state it was when it was read.
+    /// Identity of the file, and its state when it was read.
     #[must_use]
     pub fn state(&self) -> FileState {
         self.state
     }
 
-    /// The state of the file now.
+    /// Current state of the file.
     pub(crate) fn current_state(&self) -> std::io::Result<FileState> {
         self.file.state()
     }
@@ -208,20 +212,21 @@ impl LibraryFile {
         self.file.file()
     }
 
-    /// What is in the file.
+    /// Contents of the file.
     #[must_use]
     pub fn elf(&self) -> &ElfInfo {
         &self.elf
     }
 
-    /// Chooses functions and places for probes on them.
+    /// Selects functions, and plans probes on them.
     ///
-    /// A function is taken if one of its names is selected; the domain is that of the preferred name
-    /// among these ([`Function::preference`]).
+    /// A function is traced if one of its names is selected; its domain is that of the preferred
+    /// name among these ([`Function::preference`]).
     ///
     /// # Errors
-    /// [`ElfError::NoDynamicSymbols`] if the file exports nothing at all, [`ElfError::Read`] if its code
-    /// cannot be read. That nothing was selected is not an error.
+    ///
+    /// [`ElfError::NoDynamicSymbols`] if the file exports nothing at all, [`ElfError::Read`] if its
+    /// code cannot be read. An empty selection is not an error.
     pub fn plan(&self, selector: &impl Selector) -> Result<LibraryPlan, ElfError> {
         let symbols = self.elf.symbols();
         if !symbols
@@ -273,9 +278,10 @@ impl LibraryFile {
         Ok(plan)
     }
 
-    /// The place for a probe on one exported function.
+    /// Plans a probe on one exported function.
     ///
     /// # Errors
+    ///
     /// [`SymbolError`].
     pub fn plan_symbol(&self, name: &str) -> Result<Site, SymbolError> {
         let symbol = self
@@ -294,7 +300,7 @@ impl LibraryFile {
             })
     }
 
-    /// Where a probe on the function at `address` goes.
+    /// Plans a probe on the function at `address`.
     pub(crate) fn site(
         &self,
         address: u64,

@@ -1,10 +1,10 @@
-//! Where a dynamic linker has just changed its list of libraries.
+//! Finds the places where a dynamic linker has just changed its list of libraries.
 //!
-//! It calls an empty function, [`interp::HOOK`](crate::interp::HOOK), before and after each change. That
-//! function is one instruction, `ret`, which the kernel single-steps: 14 µs in a virtual machine, twice
-//! for each `dlopen`. So the probe goes behind those calls that follow a change, onto an instruction
-//! that the kernel emulates. Which calls these are, the instruction before tells: it stores the list's
-//! new state into `r_state` of `struct r_debug` (`link.h`).
+//! It calls an empty function, [`interp::HOOK`](crate::interp::HOOK), before and after each change.
+//! That function is a single instruction, `ret`, which the kernel single-steps: 14 µs in a virtual
+//! machine, twice per `dlopen`. So the probe goes after those calls that follow a change, on an
+//! instruction that the kernel emulates. The instruction before a call tells which calls these are:
+//! it stores the list's new state into `r_state` of `struct r_debug` (`link.h`).
 
 use std::os::unix::fs::FileExt as _;
 
@@ -22,28 +22,29 @@ use crate::{
 pub struct LinkerSite {
     /// File offset of the probed instruction.
     pub file_offset: u64,
-    /// What the program is told about that place.
+    /// Tells the eBPF program about the place.
     pub cookie: LinkerCookie,
-    /// What a hit costs.
+    /// Cost of a hit.
     pub cost: CostClass,
 }
 
-/// The variable that debuggers look for, of `link.h`.
+/// Variable for debuggers, declared in `link.h`.
 const R_DEBUG: &str = "_r_debug";
 
-/// Instructions before a call among which the store into `r_state` is looked for.
+/// Number of instructions before a call that are searched for the store into `r_state`.
 const BEFORE: usize = 8;
 
-/// Instructions behind a call among which one that the kernel emulates is looked for.
+/// Number of instructions after a call that are searched for one that the kernel emulates.
 const BEHIND: usize = 12;
 
-/// Bytes of code that are looked through; glibc's dynamic linker has less than 200 KiB.
+/// Maximum number of bytes of code that are searched; glibc's dynamic linker has less than 200 KiB.
 const MAX_CODE: u64 = 4 << 20;
 
-/// Places behind the calls of the function at `hook` that follow a change of the list; none if they or
-/// `_r_debug` are not found.
+/// Places after those calls of the function at `hook` that follow a change of the list; empty if
+/// the calls or `_r_debug` are not found.
 ///
 /// # Errors
+///
 /// [`ElfError::Read`].
 pub(crate) fn behind_changes(
     library: &LibraryFile,
@@ -72,7 +73,7 @@ pub(crate) fn behind_changes(
     Ok(sites)
 }
 
-/// The cookie for a probe at `address`, if the file says where `_r_debug` is.
+/// Cookie for a probe at `address`, if the file defines `_r_debug`.
 pub(crate) fn cookie_at(elf: &ElfInfo, address: u64, checks_state: bool) -> LinkerCookie {
     elf.symbol(R_DEBUG).map_or(LinkerCookie::UNKNOWN, |symbol| {
         LinkerCookie::new(
@@ -87,7 +88,7 @@ struct Text<'a> {
     bytes: &'a [u8],
     /// Address of the first byte.
     address: u64,
-    /// Where it is in the file.
+    /// File offset of the first byte.
     offset: u64,
 }
 
@@ -120,8 +121,8 @@ impl Text<'_> {
             .collect()
     }
 
-    /// The first instruction in a straight line that the kernel emulates. Not a call: what it pushes is
-    /// missing on a shadow stack.
+    /// The first instruction in a straight line of code that the kernel emulates. Calls are
+    /// excluded: their emulation does not push onto a shadow stack.
     fn emulated<'i>(&self, line: &'i [Instruction]) -> Option<(&'i Instruction, CostClass)> {
         line.iter()
             .take(BEHIND)
@@ -137,7 +138,7 @@ impl Text<'_> {
             .find(|(_, cost)| *cost == CostClass::Emulated)
     }
 
-    /// What a probe on an instruction costs, if the kernel takes it.
+    /// Cost of a probe on an instruction, if the kernel accepts it.
     fn probeable<'i>(&self, one: &'i Instruction) -> Option<(&'i Instruction, CostClass)> {
         let into = usize::try_from(one.ip().checked_sub(self.address)?).ok()?;
         let cost = plan::cost(self.bytes.get(into..)?, one.ip()).ok()?;
@@ -168,8 +169,8 @@ mod tests {
     const HOOK: u64 = 0x2060;
     const R_DEBUG_AT: u64 = 0x34118;
 
-    /// The instructions behind the calls in `code`, which begins at 0x1000, that would be probed, and
-    /// whether the state is looked at there.
+    /// Addresses of the instructions after calls in `code`, which begins at 0x1000, that would be
+    /// probed, and whether the state is checked there.
     fn places(code: &[u8]) -> Vec<(u64, bool)> {
         let text = Text {
             bytes: code,
@@ -199,7 +200,7 @@ mod tests {
         vec![0xc7, 0x40, 0x18, state, 0, 0, 0]
     }
 
-    /// As objdump shows the ends of `dl_open_worker_begin` and `dl_main` of glibc 2.36.
+    /// Code as objdump shows it at the ends of `dl_open_worker_begin` and `dl_main` of glibc 2.36.
     #[test]
     fn behind_calls_that_follow_a_change() {
         let test_and_jump = [0x8d, 0x42, 0xff, 0x85, 0xd2, 0x74, 0x5b];
@@ -211,7 +212,7 @@ mod tests {
         assert_eq!(places(&then_call), [(0x1000, false)]);
         let unknown_state = [call(0x1000), test_and_jump.to_vec()].concat();
         assert_eq!(places(&unknown_state), [(0x100a, true)]);
-        // A store before another call says nothing about this one.
+        // A store before another call does not apply to this one.
         let elsewhere = [
             store(1),
             vec![0xe8, 0, 0, 0, 0],

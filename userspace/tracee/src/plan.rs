@@ -1,35 +1,37 @@
-//! The probe-site planner: at which instruction of a function the probe goes, and what a hit costs.
+//! The probe-site planner: chooses the instruction of a function to probe, and determines the cost
+//! of a hit.
 //!
-//! A uprobe replaces one instruction by a breakpoint. When it is hit, the kernel must still carry out
-//! the replaced instruction, and how it does that decides the price of the probe
+//! A uprobe replaces one instruction by a breakpoint. At each hit, the kernel must still carry out
+//! the replaced instruction. How it does that decides the cost of the probe
 //! (`arch/x86/kernel/uprobes.c`):
 //!
 //! * a few instructions are *emulated* in the breakpoint handler: about 0.4 µs per hit;
-//! * all others are *single-stepped* in a copy: a second exception, about 0.9 µs on a physical machine
-//!   and about 14 µs in a virtual one, where the debug exception leaves the guest;
+//! * all others are *single-stepped* in a copy: a second exception, about 0.9 µs on a physical
+//!   machine and about 14 µs in a virtual one, where the debug exception leaves the guest;
 //! * some are refused, and the attach call fails.
 //!
-//! Functions compiled for Indirect Branch Tracking begin with `endbr64`, which is single-stepped. The
-//! instruction after it is usually a `push`, which is emulated. Both see the same registers and the
-//! same stack, so a probe on the second is as good, for entry and for return.
+//! Functions compiled for Indirect Branch Tracking begin with `endbr64`, which is single-stepped.
+//! The instruction after it is usually a `push`, which is emulated. Both see the same registers and
+//! the same stack, so a probe on the second serves equally well, for entry and for return.
 
 use iced_x86::{Code, Decoder, DecoderOptions, Instruction, OpKind};
 
-/// What the kernel does at each hit of the probed instruction.
+/// How the kernel carries out the probed instruction at each hit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum CostClass {
     /// The five-byte `nop`. Kernels from 6.18 replace it by a call, without any exception (about
     /// 0.2 µs); older ones single-step it.
     Optimized,
-    /// Carried out inside the breakpoint handler (about 0.4 µs): `push` of a register, one-byte `nop`,
-    /// relative `call`, `jmp` and conditional jumps.
+    /// Carried out inside the breakpoint handler (about 0.4 µs): `push` of a register, one-byte
+    /// `nop`, relative `call`, `jmp` and conditional jumps.
     Emulated,
-    /// Executed in a copy under the debug exception (about 0.9 µs; about 14 µs in a virtual machine).
+    /// Executed in a copy under the debug exception (about 0.9 µs; about 14 µs in a virtual
+    /// machine).
     SingleStepped,
 }
 
 impl CostClass {
-    /// A stable machine-readable name, e.g. `single_stepped`.
+    /// Stable machine-readable name, e.g. `single_stepped`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -43,19 +45,20 @@ impl CostClass {
 /// Why no probe can be placed on a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum Unprobeable {
-    /// The file's own code has a breakpoint there; the kernel takes it for another probe's.
+    /// The file's own code has a breakpoint there; the kernel would take it for another probe's.
     #[error("its first instruction is already a breakpoint (int3)")]
     Breakpoint,
     /// A `lock` prefix, which the kernel refuses.
     #[error("its first instruction has a lock prefix, which uprobes do not support")]
     LockPrefix,
-    /// An `es`, `cs`, `ss` or `ds` prefix (also `notrack` and branch hints), which the kernel refuses.
+    /// An `es`, `cs`, `ss` or `ds` prefix (also `notrack` and branch hints), which the kernel
+    /// refuses.
     #[error("its first instruction has a segment prefix, which uprobes do not support")]
     SegmentPrefix,
     /// A relative branch with a 16-bit operand, which the kernel refuses.
     #[error("it begins with a 16-bit branch, which uprobes do not support")]
     ShortBranch,
-    /// The kernel looks at the opcode byte alone, takes the instruction for a branch or a `nop`, and
+    /// The kernel looks only at the opcode byte, takes the instruction for a branch or a `nop`, and
     /// would skip it: the traced program would compute something else. Seen on Linux 6.18 with
     /// `vmovdqa [rdi], ymm0` (0x7f, `jg`) and `xchg r8, rax` (0x90, `nop`): both did nothing.
     #[error("the kernel would mistake its first instruction for a branch or a nop and skip it")]
@@ -66,37 +69,39 @@ pub enum Unprobeable {
     /// Not an instruction, or cut off by the end of the code.
     #[error("its first bytes are not an x86-64 instruction")]
     Undecodable,
-    /// The kernel or another part of the program jumps to it.
+    /// The function is not called, but reached by a jump from the kernel or another part of the
+    /// program.
     #[error("it is not called but jumped to, so there is no return address where a call has one")]
     NotCalled,
-    /// It looks at its return address, moves it, returns twice or changes stacks.
+    /// The function reads or moves its return address, returns twice, or switches stacks.
     #[error("it works with its own return address or stack, which a probe on its return changes")]
     ReturnAddress,
-    /// The symbol has no size, or an absurd one.
+    /// The symbol has no size, or an implausible one.
     #[error("the size of its code is not known, so its return instructions cannot be found")]
     UnknownSize,
-    /// No instruction in it returns.
+    /// The function has no instruction that returns.
     #[error("no instruction was found that returns from it, so its end would not be seen")]
     NoReturn,
-    /// A branch in it leads to its first instruction.
+    /// The function contains a branch to its own first instruction.
     #[error(
-        "it jumps back to its first instruction, so rounds of a loop could not be told from calls"
+        "it jumps back to its first instruction, so iterations of a loop could not be told from \
+         calls"
     )]
     Loop,
-    /// Entry and exit would be one instruction.
+    /// Entry and exit would be the same instruction.
     #[error("it does nothing but return")]
     OnlyReturn,
-    /// The symbol does not lie in code that the file holds.
+    /// The symbol is not in code that the file contains.
     #[error("its address is not in the file's code")]
     NotCode,
 }
 
-/// Where a probe goes, relative to the start of its function.
+/// Place of a probe, relative to the start of its function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ProbeSite {
-    /// Bytes between the function's start and the probed instruction: 0, or 4 behind an `endbr64`.
+    /// Bytes between the function's start and the probed instruction: 0, or 4 after an `endbr64`.
     pub skipped: u8,
-    /// What a hit costs.
+    /// Cost of a hit.
     pub cost: CostClass,
 }
 
@@ -111,12 +116,13 @@ const PAGE_SIZE: u64 = 4096;
 
 /// Chooses the instruction to probe.
 ///
-/// `code` are the function's bytes, as many as are known: its size, or what follows if the symbol has
-/// none. `address` is its address in the file's own address space. An `endbr64` is skipped if that
-/// makes a hit cheaper and no branch in `code` jumps to the instruction behind it (a loop back to it
-/// would look like further calls).
+/// `code` holds the function's bytes, as many as are known: its size, or what follows if the symbol
+/// has none. `address` is the function's address in the file's own address space. An `endbr64` is
+/// skipped if that makes a hit cheaper and no branch in `code` jumps to the instruction after it (a
+/// loop back to it would look like further calls).
 ///
 /// # Errors
+///
 /// [`Unprobeable`] if the kernel would refuse a probe on the function's first instruction, or would
 /// execute that instruction wrongly.
 pub fn plan(code: &[u8], address: u64) -> Result<ProbeSite, Unprobeable> {
@@ -144,7 +150,7 @@ fn decode(code: &[u8], address: u64) -> Instruction {
     Decoder::with_ip(64, code, address, DecoderOptions::NONE).decode()
 }
 
-/// Cost and length of the instruction at the start of `code`, as `arch_uprobe_analyze_insn` sees it.
+/// Cost and length of the instruction at the start of `code`, following `arch_uprobe_analyze_insn`.
 fn classify(code: &[u8], address: u64) -> Result<(CostClass, usize), Unprobeable> {
     if code.is_empty() {
         return Err(Unprobeable::NotCode);
@@ -163,9 +169,10 @@ fn classify(code: &[u8], address: u64) -> Result<(CostClass, usize), Unprobeable
     shape.cost(bytes, address).map(|cost| (cost, bytes.len()))
 }
 
-/// What a probe on the first instruction of `code` costs.
+/// Cost of a probe on the first instruction of `code`.
 ///
 /// # Errors
+///
 /// As [`plan`].
 pub(crate) fn cost(code: &[u8], address: u64) -> Result<CostClass, Unprobeable> {
     classify(code, address).map(|(cost, _)| cost)
@@ -180,7 +187,7 @@ fn branches_to(code: &[u8], address: u64, target: u64) -> bool {
         })
 }
 
-/// The parts of an instruction by which the kernel decides.
+/// The parts of an instruction on which the kernel's decision depends.
 struct Shape {
     lock: bool,
     segment: bool,
@@ -189,14 +196,15 @@ struct Shape {
     rex: u8,
     /// VEX or EVEX encoded.
     vector: bool,
-    /// First opcode byte; for vector encodings the byte behind the prefix, as in the kernel's decoder.
+    /// First opcode byte; for vector encodings the byte after the prefix, as in the kernel's
+    /// decoder.
     opcode: u8,
     /// The byte after it, 0 if there is none.
     next: u8,
 }
 
 impl Shape {
-    /// Takes one whole instruction apart.
+    /// Decodes one whole instruction.
     fn of(bytes: &[u8]) -> Option<Self> {
         let (mut lock, mut segment, mut operand_size) = (false, false, false);
         let mut rest = bytes;
@@ -227,8 +235,8 @@ impl Shape {
         let rest = rest.get(vector_prefix..)?;
         let opcode = *rest.first()?;
         let vector = vector_prefix != 0;
-        // A REX prefix counts only directly before the opcode. Compilers never write it elsewhere, and
-        // the kernel's decoder and the processor need not agree about such an instruction.
+        // A REX prefix counts only directly before the opcode. Compilers never write it elsewhere,
+        // and the kernel's decoder and the processor may disagree about such an instruction.
         let misplaced = matches!(opcode, 0x26 | 0x2e | 0x36 | 0x3e | 0x40..=0x4f | 0x64..=0x67 | 0xf0 | 0xf2 | 0xf3);
         if !vector && misplaced {
             return None;
@@ -246,7 +254,7 @@ impl Shape {
     }
 
     /// The kernel's decision: `uprobe_init_insn`, then `branch_setup_xol_ops`, then
-    /// `push_setup_xol_ops`, the rest is single-stepped.
+    /// `push_setup_xol_ops`; everything else is single-stepped.
     fn cost(&self, bytes: &[u8], address: u64) -> Result<CostClass, Unprobeable> {
         if self.lock {
             return Err(Unprobeable::LockPrefix);
@@ -260,7 +268,7 @@ impl Shape {
         if bytes == NOP5 && PAGE_SIZE - address % PAGE_SIZE >= NOP5.len() as u64 {
             return Ok(CostClass::Optimized);
         }
-        // `xchg r8, rax` and its like share the opcode of `nop`.
+        // `xchg r8, rax` and similar instructions share the opcode of `nop`.
         let is_nop = self.opcode == 0x90;
         if (is_nop && self.rex & 1 != 0) || (self.vector && (is_nop || self.is_branch())) {
             return Err(Unprobeable::Mistaken);
@@ -283,7 +291,7 @@ impl Shape {
         })
     }
 
-    /// A relative `call`, `jmp` or conditional jump, by opcode alone.
+    /// Whether the opcode alone is that of a relative `call`, `jmp` or conditional jump.
     fn is_branch(&self) -> bool {
         match self.opcode {
             0x70..=0x7f | 0xe8 | 0xe9 | 0xeb => true,
@@ -292,19 +300,20 @@ impl Shape {
         }
     }
 
-    /// AMD's XOP encoding, which the kernel's decoder takes for a `pop`.
+    /// Whether this is AMD's XOP encoding, which the kernel's decoder takes for a `pop`.
     fn is_xop(&self) -> bool {
         !self.vector && self.opcode == 0x8f && self.next & 0x38 != 0
     }
 
-    /// `mov` to the stack segment register holds back the debug exception of a single step.
+    /// Whether this is a `mov` to the stack segment register, which delays the debug exception of a
+    /// single step.
     fn masks_exceptions(&self) -> bool {
         !self.vector && self.opcode == 0x8e && self.next & 0x38 == 0x10
     }
 }
 
-/// Opcodes that are 0 in the kernel's table `good_insns_64`. Its table for two-byte opcodes is never
-/// asked, since 0x0f itself is allowed.
+/// Whether the kernel's table `good_insns_64` has 0 for the opcode. The kernel never consults its
+/// table for two-byte opcodes, because 0x0f itself is allowed.
 const fn excluded(opcode: u8) -> bool {
     matches!(
         opcode,
@@ -324,7 +333,8 @@ mod tests {
     const SITE: fn(u8, CostClass) -> Result<ProbeSite, Unprobeable> =
         |skipped, cost| Ok(ProbeSite { skipped, cost });
 
-    /// Bytes from objdump of real libraries or from an assembler; the outcome from the kernel's source.
+    /// Bytes from objdump of real libraries or from an assembler; the outcome from the kernel's
+    /// source.
     #[test]
     fn kernel_table() {
         let cases: &[(&[u8], Result<ProbeSite, Unprobeable>, &str)] = &[

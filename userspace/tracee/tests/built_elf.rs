@@ -1,4 +1,4 @@
-//! ELF files built for the purpose: versions, aliases, indirect functions, other linkage, damage.
+//! ELF files built for these tests: versions, aliases, indirect functions, other linkage, damage.
 
 #![allow(
     clippy::disallowed_methods,
@@ -8,8 +8,7 @@
     clippy::unwrap_used,
     clippy::panic,
     clippy::indexing_slicing,
-    clippy::print_stdout,
-    reason = "helpers of tests fail by panicking, as tests do, and say on standard output what was skipped"
+    reason = "helpers of tests fail by panicking, as tests do"
 )]
 
 mod common;
@@ -91,7 +90,8 @@ fn versions_aliases_and_kinds() {
             ("at_endbr", Some("V2"), SymbolKind::Function),
             ("breakpoint", Some("V2"), SymbolKind::Function),
         ]);
-        // `api_v1` and its like are exported too, unversioned, since the script does not name them.
+        // `api_v1` and similar symbols are exported as well, unversioned, because the script does
+        // not name them.
         let found = names(elf);
         assert!(found.is_superset(&expected), "{flags:?}: {found:?}");
         assert!(elf.symbol("hidden").is_none() && elf.symbol("choose").is_none());
@@ -154,7 +154,7 @@ fn probe_sites() {
         (alias, endbr)
     };
 
-    // Named by the name that was selected, the others are aliases.
+    // The selected name is shown, the others are aliases.
     assert_eq!(
         (alias.name.as_str(), alias.version.as_deref()),
         ("longer_alias", Some("V2"))
@@ -249,7 +249,7 @@ fn linkage_and_paths() {
             .unwrap()
             .contains("ld-linux")
     );
-    // A program with a fixed address: file offsets are not addresses.
+    // A program with a fixed address: file offsets differ from addresses.
     let site = fixed.plan_symbol("exported").unwrap();
     let address = fixed.elf().symbol("exported").unwrap().address;
     assert_ne!(address, site.file_offset - u64::from(site.skipped));
@@ -344,13 +344,13 @@ fn cut_off_anywhere() {
     let mut failures = 0;
     for end in (0..whole.len()).step_by(64) {
         match ElfInfo::from_bytes(&whole[..end], Path::new("cut")) {
-            // What is behind the tables can be missing.
+            // Data after the tables may be missing.
             Ok(elf) => assert_eq!(elf.symbols(), complete, "cut at {end}"),
             Err(ElfError::NotElf { .. }) => assert!(end < 4),
             Err(ElfError::Truncated { .. }) => failures += 1,
             Err(other) => panic!("cut at {end}: {other}"),
         }
-        // The same through a file, probe sites included.
+        // The same through a file, including probe sites.
         let cut = directory.path().join("cut.so");
         std::fs::write(&cut, &whole[..end]).unwrap();
         if let Ok(library) = LibraryFile::open(&cut) {

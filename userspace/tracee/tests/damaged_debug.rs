@@ -1,5 +1,5 @@
-//! Programs whose symbols and debug information are damaged: what is read of them may be wrong, but reading ends, and finds
-//! nothing outside of the program.
+//! Programs with damaged symbols and debug information: the results may be wrong, but reading ends,
+//! and finds nothing outside of the program.
 
 #![allow(
     clippy::disallowed_methods,
@@ -8,8 +8,7 @@
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
-    clippy::print_stdout,
-    reason = "helpers of tests fail by panicking, as tests do, and say on standard output what was skipped"
+    reason = "helpers of tests fail by panicking, as tests do"
 )]
 
 mod common;
@@ -28,13 +27,14 @@ __attribute__((noinline)) int area(struct shape *shape, int side) { return add(s
 int main(int argc, char **argv) { struct shape shape = { argc, argv[0] }; return area(&shape, argc) - argc; }
 "#;
 
-/// A program and where its sections with symbols and debug information are.
+/// A program, and the places of its sections with symbols and debug information.
 struct Built {
     bytes: Vec<u8>,
     sections: Vec<Range<usize>>,
 }
 
-/// Built once, with DWARF of both versions that compilers write: gcc takes longer than all cases together.
+/// Built once, with both DWARF versions that compilers write: gcc takes longer than all cases
+/// together.
 fn built() -> &'static [Built] {
     static BUILT: OnceLock<Vec<Built>> = OnceLock::new();
     BUILT.get_or_init(|| {
@@ -116,7 +116,7 @@ proptest! {
         }
         let directory = tempfile::tempdir().unwrap();
         if let Some(functions) = listed(directory.path(), &bytes) {
-            // As many as entries fit at most.
+            // At most as many as entries fit into the file.
             prop_assert!(functions.list.len() <= bytes.len());
             prop_assert!(functions.remarks.len() < 100);
         }

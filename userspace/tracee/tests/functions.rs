@@ -1,4 +1,4 @@
-//! All functions of programs that a compiler has just built, held against what `nm` and `objdump` say.
+//! All functions of freshly compiled programs, compared with the output of `nm` and `objdump`.
 
 #![allow(
     clippy::disallowed_methods,
@@ -101,7 +101,8 @@ fn plan(program: &Path, by_exits: bool) -> LibraryPlan {
     .unwrap()
 }
 
-/// Addresses of instructions by mnemonic, as objdump decodes them: of the text of the program, with their function.
+/// Instructions as objdump decodes them: mnemonic, address and function, for the program's text
+/// section.
 fn disassembled(program: &Path) -> Vec<(String, u64, String)> {
     let text = run(Command::new("objdump")
         .args(["-d", "--no-show-raw-insn", "-j", ".text"])
@@ -152,7 +153,7 @@ fn names_sizes_and_places() {
                 source.line
             );
         }
-        // Every function that `nm` knows, at the same address.
+        // Every function that `nm` lists, at the same address.
         for line in run(Command::new("nm").args(["--defined-only"]).arg(&program)).lines() {
             let mut words = line.split(' ');
             let (address, kind, name) = (
@@ -237,7 +238,7 @@ fn separate_debug_files_are_found_by_build_id_and_by_name() {
     fs::rename(&debug, &place).unwrap();
     assert_eq!(list(&program, &root).list, whole.list);
 
-    // That of another build does not count.
+    // The debug file of another build does not count.
     let other = TempDir::new().unwrap();
     fs::copy(build(&other, &["-O1", "-g"]), &place).unwrap();
     let stripped = list(&program, &root);
@@ -286,7 +287,7 @@ fn exits_are_where_objdump_sees_them() {
                 })
                 .map(|(_, address, _)| at(*address))
                 .collect();
-            // Parts elsewhere that only exceptions lead to are not looked for.
+            // Parts elsewhere that are reached only by exceptions are not searched.
             assert!(
                 found.is_subset(&returns),
                 "{options:?} {name}: {found:x?} {returns:x?}"

@@ -1,4 +1,4 @@
-//! Real processes with (stand-in) ROCm libraries: found, opened and told apart from their look-alikes.
+//! Real processes with (stand-in) ROCm libraries: found, opened, and told apart from similar ones.
 
 #![allow(
     clippy::disallowed_methods,
@@ -8,8 +8,7 @@
     clippy::unwrap_used,
     clippy::panic,
     clippy::indexing_slicing,
-    clippy::print_stdout,
-    reason = "helpers of tests fail by panicking, as tests do, and say on standard output what was skipped"
+    reason = "helpers of tests fail by panicking, as tests do"
 )]
 
 mod common;
@@ -146,7 +145,7 @@ fn a_process_in_a_chroot() {
         return;
     }
     let Some(stage) = Stage::new() else { return };
-    // A root directory with no more than the program, its C library and dynamic linker.
+    // A root directory that contains only the program, its C library and its dynamic linker.
     let jail = stage.directory.path().join("jail");
     for (file, place) in [
         (stage.loader.as_path(), "loader"),
@@ -205,7 +204,7 @@ fn candidates_of_a_program() {
     let deps = directory.join("deps");
     fs::create_dir(&deps).unwrap();
     fs::copy(&stage.library, deps.join("libamdhip64.so.6")).unwrap();
-    // Started through a link elsewhere: `$ORIGIN` is where the program really is.
+    // Started through a link elsewhere: `$ORIGIN` is the real directory of the program.
     fs::create_dir(directory.join("bin")).unwrap();
     let link = directory.join("bin/started");
     std::os::unix::fs::symlink("../loader", &link).unwrap();
@@ -255,7 +254,7 @@ fn processes_without_rocm_libraries_say_why() {
     );
     assert!(error.to_string().contains("--wait"), "{error}");
 
-    // The runtime linked into the program: exported, or only in its full symbol table.
+    // The runtime is linked into the program: exported, or only in its full symbol table.
     let waits = "#include <stdio.h>\nint main(void) { puts(\"ready\"); fflush(stdout); return getchar(); }\n";
     let with_hip = format!("{FAKE_HIP}{waits}");
     for (name, flags) in [
@@ -290,7 +289,7 @@ fn processes_that_are_not_there() {
         "{error}"
     );
 
-    // Ended, not waited for.
+    // Ended, but not waited for.
     let mut child = Command::new("true").spawn().unwrap();
     let pid = child.id();
     let child_pid = rustix::process::Pid::from_child(&child);

@@ -1,4 +1,4 @@
-//! The real ROCm libraries of this machine, compared with what `readelf` and `objdump` say about them.
+//! The real ROCm libraries of this machine, compared with the output of `readelf` and `objdump`.
 
 #![allow(
     clippy::disallowed_methods,
@@ -9,7 +9,7 @@
     clippy::panic,
     clippy::indexing_slicing,
     clippy::print_stdout,
-    reason = "helpers of tests fail by panicking, as tests do, and say on standard output what was skipped"
+    reason = "helpers of tests fail by panicking, as tests do, and print what they found"
 )]
 
 mod common;
@@ -88,7 +88,7 @@ fn first_instructions(text: &str) -> BTreeMap<u64, Vec<u8>> {
     found
 }
 
-/// Checks that each probe lies on the instruction at which `objdump` sees the function begin.
+/// Checks that each probe is on the instruction at which `objdump` sees the function begin.
 fn check_sites(library: &LibraryFile, plan: &LibraryPlan) -> Option<()> {
     let text = tool("objdump", &["-d", "-w"], library.path())?;
     let starts = first_instructions(&text);
@@ -145,7 +145,7 @@ fn hsa_stubs_are_single_stepped() {
     let Some(library) = open(HSA) else { return };
     let plan = library.plan(&gputrace_catalog::classify).unwrap();
     assert!(plan.refused.is_empty() && plan.indirect.is_empty());
-    // Stubs that load the dispatch table and jump.
+    // These functions are stubs that load the dispatch table and jump.
     let stepped = count(&plan, CostClass::SingleStepped);
     println!("{} probes, {stepped} single-stepped", plan.probes.len());
     assert!(plan.probes.len() > 180 && stepped * 100 >= plan.probes.len() * 95);
@@ -183,7 +183,7 @@ fn the_default_linker_has_its_hook() {
     let linker = Linker::open(Path::new(interp::DEFAULT)).unwrap();
     let symbol = linker.library.elf().symbol(interp::HOOK).unwrap();
     assert_eq!(symbol.version.as_deref(), Some("GLIBC_PRIVATE"));
-    // Each place is another one than the function itself, and none is hit before a change.
+    // No place is the function itself, and none is hit before a change.
     let hook = linker.library.elf().file_offset(symbol.address).unwrap();
     assert!(!linker.sites.is_empty());
     for site in &linker.sites {

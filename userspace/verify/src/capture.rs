@@ -1,4 +1,4 @@
-//! What a recording says, as far as the bundled program is concerned.
+//! Reads the parts of a recording that concern the bundled program.
 
 use std::{collections::HashMap, path::Path};
 
@@ -14,26 +14,27 @@ use gputrace_timeline::{
 /// A recording of the program.
 #[derive(Debug, Default)]
 pub(crate) struct Recording {
-    /// Dispatches of the program's process, each with the id of its queue (`hsa_queue_t::id`), as the timeline gave them.
+    /// Dispatches of the program's process in the timeline's order, each with the id of its queue
+    /// (`hsa_queue_t::id`).
     pub(crate) dispatches: Vec<(u64, Dispatch)>,
     /// Copies of the program's process.
     pub(crate) copies: Vec<Copy>,
-    /// Kernels by their numbers.
+    /// Kernels by number.
     pub(crate) kernels: HashMap<u32, KernelInfo>,
-    /// How often a queue of the program was seen to be given scratch memory, and to lose it.
+    /// How often queues of the program were seen to get scratch memory, and to lose it.
     pub(crate) scratch: [u64; 2],
     /// The clock of the program's GPU.
     pub(crate) clock: ClockModel,
-    /// How many samples of it there are.
+    /// Number of samples of that clock.
     pub(crate) samples: usize,
     /// The final account.
     pub(crate) ledger: Option<Ledger>,
-    /// Whether the capture is whole and has an end.
+    /// Whether the capture is complete and has an end.
     pub(crate) whole: bool,
 }
 
 impl Recording {
-    /// Reads what a capture has of process `pid` and the GPU of topology node `node`.
+    /// Reads the data about process `pid` and the GPU of topology node `node`.
     pub(crate) fn read(path: &Path, pid: u32, node: u32) -> Result<Self, ReadError> {
         let mut recording = Self::default();
         recording.read_clock(path, node)?;
@@ -90,9 +91,11 @@ impl Recording {
         Ok(())
     }
 
-    /// When the GPU's clock counted so far; not before `not_before`. `None` if that cannot be told.
+    /// The time at which the GPU's clock had this count; not before `not_before`. `None` if
+    /// unknown.
     pub(crate) fn moment(&self, tick: u64, not_before: u64) -> Option<HostTime> {
-        /// The clock is not known better than that; without room a moment just before would count as another one.
+        /// Margin for the accuracy of the clock: without it, a time just before `not_before` would
+        /// be taken for another one.
         const ROOM_NS: u64 = 1_000_000;
         let window = Window::from(not_before.saturating_sub(ROOM_NS));
         self.clock.to_boottime(tick, window).ok()

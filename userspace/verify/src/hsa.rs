@@ -1,7 +1,9 @@
-//! The public part of HSA that the bundled program uses, found in the runtime's library when it is loaded.
+//! The public part of HSA that the bundled program uses, looked up in the runtime's library when it
+//! is loaded.
 //!
-//! Signatures and numbers are those of `hsa.h` and `hsa_ext_amd.h`, which have not changed since ROCm 5. The functions are
-//! the exported ones, so that a recorder sees their calls as it sees any program's.
+//! Signatures and numbers are those of `hsa.h` and `hsa_ext_amd.h`, which have not changed since
+//! ROCm 5. The exported functions are called, so that a recorder sees the calls as it sees any
+//! program's.
 
 use std::{
     ffi::{CStr, c_char, c_void},
@@ -24,7 +26,7 @@ const NAMES: [&str; 3] = [
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Agent(pub(crate) u64);
 
-/// `hsa_signal_t`; 0 is none.
+/// `hsa_signal_t`; 0 means none.
 #[repr(transparent)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Signal(pub(crate) u64);
@@ -42,16 +44,16 @@ pub(crate) struct Queue {
     features: u32,
     /// Address of the ring.
     pub(crate) base: *mut Packet,
-    /// Where the index of the last packet is stored.
+    /// Signal to which the index of the last packet is stored.
     pub(crate) doorbell: Signal,
-    /// Packets that the ring holds.
+    /// Number of packets in the ring.
     pub(crate) size: u32,
     reserved: u32,
-    /// Its number in the process.
+    /// Its id in the process.
     pub(crate) id: u64,
 }
 
-/// `hsa_kernel_dispatch_packet_t`, with header and set-up as one word.
+/// `hsa_kernel_dispatch_packet_t`, with header and setup as one word.
 #[repr(C, align(64))]
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Packet {
@@ -67,7 +69,7 @@ pub(crate) struct Packet {
     pub(crate) signal: Signal,
 }
 
-/// `hsa_amd_profiling_dispatch_time_t`, and that of copies; ns of the system's domain.
+/// `hsa_amd_profiling_dispatch_time_t`, and the same for copies; ns of the system domain.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Span {
@@ -116,16 +118,17 @@ pub(crate) const CONDITION_LESS: u32 = 2;
 /// `HSA_WAIT_STATE_BLOCKED`.
 pub(crate) const WAIT_BLOCKED: u32 = 0;
 
-/// Header of a kernel dispatch packet with the barrier bit, which acquires and releases memory for the whole system.
+/// Header of a kernel dispatch packet with the barrier bit, and with acquire and release fences of
+/// system scope.
 pub(crate) const KERNEL_IN_ORDER: u32 = 2 | 1 << 8 | 2 << 9 | 2 << 11;
 
 /// Why the runtime cannot be used.
 #[derive(Debug, Error)]
 pub(crate) enum HsaError {
-    /// There is none.
+    /// The library was not found.
     #[error("the HSA runtime (libhsa-runtime64.so.1) cannot be loaded: {0}")]
     Library(String),
-    /// It lacks a function.
+    /// The library lacks a function.
     #[error("the HSA runtime lacks a function: {0}")]
     Function(#[from] libloading::Error),
     /// A call failed.
@@ -140,10 +143,10 @@ pub(crate) enum HsaError {
 
 macro_rules! api {
     ($($name:ident($($type:ty),*) -> $result:ty;)*) => {
-        /// The runtime's functions, by their names without `hsa_`.
+        /// The runtime's functions, named without `hsa_`.
         pub(crate) struct Api {
             $($name: unsafe extern "C" fn($($type),*) -> $result,)*
-            // Never unloaded: the runtime has threads.
+            // Never unloaded, because the runtime has threads.
             _library: std::mem::ManuallyDrop<Library>,
         }
 
@@ -205,7 +208,7 @@ impl fmt::Debug for Api {
 /// Calls a function that returns a status.
 macro_rules! call {
     ($api:expr, $name:ident($($argument:expr),*)) => {{
-        // SAFETY: pointers are to live values of the types that the function's declaration has.
+        // SAFETY: pointers are to live values of the types in the function's declaration.
         let status = unsafe { ($api.$name)($($argument),*) };
         checked(concat!("hsa_", stringify!($name)), status)
     }};
@@ -218,7 +221,7 @@ fn checked(call: &'static str, status: u32) -> Result<(), HsaError> {
     }
 }
 
-/// Address of a value, for functions that fill one in or read one.
+/// Address of a value that a function reads or fills in.
 fn place<T>(value: &mut T) -> *mut c_void {
     std::ptr::from_mut(value).cast()
 }
@@ -240,7 +243,7 @@ impl Api {
                     return Ok(api);
                 }
                 Err(error) => {
-                    // What the dynamic linker said is behind what libloading says.
+                    // libloading's error has the dynamic linker's message as its source.
                     let why = std::error::Error::source(&error)
                         .map_or_else(|| error.to_string(), ToString::to_string);
                     said.push(why);
@@ -271,7 +274,7 @@ impl Api {
     /// All agents.
     pub(crate) fn agents(&self) -> Result<Vec<Agent>, HsaError> {
         unsafe extern "C" fn push(agent: Agent, list: *mut c_void) -> u32 {
-            // SAFETY: the pointer is that of the vector below, which nobody else uses meanwhile.
+            // SAFETY: the pointer is that of the vector below, which nothing else uses meanwhile.
             let list = unsafe { &mut *list.cast::<Vec<Agent>>() };
             list.push(agent);
             SUCCESS
@@ -281,14 +284,14 @@ impl Api {
         Ok(list)
     }
 
-    /// A number that an agent has.
+    /// A numeric attribute of an agent.
     pub(crate) fn agent_number(&self, agent: Agent, what: u32) -> Result<u32, HsaError> {
         let mut value = 0_u32;
         call!(self, agent_get_info(agent, what, place(&mut value)))?;
         Ok(value)
     }
 
-    /// Its name: that of a GPU's instruction set, such as `gfx90a`.
+    /// An agent's name; for a GPU that of its instruction set, such as `gfx90a`.
     pub(crate) fn agent_name(&self, agent: Agent) -> Result<String, HsaError> {
         let mut name = [0_u8; 64];
         call!(self, agent_get_info(agent, AGENT_NAME, place(&mut name)))?;
@@ -296,7 +299,7 @@ impl Api {
         Ok(String::from_utf8_lossy(text).into_owned())
     }
 
-    /// The memory pools of an agent in the global segment, each with its flags.
+    /// The memory pools of an agent in the global segment, with their flags.
     pub(crate) fn pools(&self, agent: Agent) -> Result<Vec<(Pool, u32)>, HsaError> {
         unsafe extern "C" fn push(pool: Pool, list: *mut c_void) -> u32 {
             // SAFETY: as in `agents`.
@@ -327,7 +330,7 @@ impl Api {
         Ok(pools)
     }
 
-    /// Memory of a pool, which lasts as long as the process; `agent` may use it, too.
+    /// Allocates memory of a pool, which lasts as long as the process; `agent` may use it, too.
     pub(crate) fn allocate(
         &self,
         pool: Pool,
@@ -345,7 +348,7 @@ impl Api {
         Ok(address.cast())
     }
 
-    /// Makes a queue; `state` gets the status if the queue fails, by `on_error`.
+    /// Creates a queue. If the queue fails, `on_error` stores the status in `state`.
     pub(crate) fn queue(
         &self,
         agent: Agent,
@@ -374,19 +377,19 @@ impl Api {
         call!(self, queue_destroy(queue))
     }
 
-    /// Has the GPU write begin and end into the completion signals of a queue's packets.
+    /// Makes the GPU write begin and end into the completion signals of a queue's packets.
     pub(crate) fn stamp(&self, queue: *mut Queue) -> Result<(), HsaError> {
         call!(self, amd_profiling_set_profiler_enabled(queue, 1))
     }
 
-    /// The same for copies.
+    /// Enables stamps of copies.
     pub(crate) fn stamp_copies(&self) -> Result<(), HsaError> {
         call!(self, amd_profiling_async_copy_enable(true))
     }
 
-    /// Reserves places in a queue; the index of the first.
+    /// Reserves slots in a queue and returns the index of the first.
     pub(crate) fn reserve(&self, queue: *mut Queue, count: u64) -> u64 {
-        // SAFETY: the queue was made by `queue` and not destroyed.
+        // SAFETY: the queue was created by `queue` and has not been destroyed.
         unsafe { (self.queue_add_write_index_screlease)(queue, count) }
     }
 
@@ -396,7 +399,7 @@ impl Api {
         unsafe { (self.queue_load_read_index_scacquire)(queue) }
     }
 
-    /// Tells the GPU of the packets up to this one.
+    /// Announces the packets up to `index` to the GPU.
     pub(crate) fn ring(&self, doorbell: Signal, index: u64) {
         // SAFETY: the signal is that of a live queue.
         unsafe { (self.signal_store_screlease)(doorbell, index.cast_signed()) };
@@ -412,13 +415,13 @@ impl Api {
         call!(self, signal_destroy(signal))
     }
 
-    /// Sets a completed signal anew for its next use.
+    /// Resets a completed signal for its next use.
     pub(crate) fn rearm(&self, signal: Signal) {
-        // SAFETY: the signal is live, and nobody waits for it.
+        // SAFETY: the signal is live, and nothing waits for it.
         unsafe { (self.signal_silent_store_relaxed)(signal, 1) };
     }
 
-    /// Waits until a signal has completed, at most about `limit_ns`; whether it has.
+    /// Waits for about `limit_ns` at most until a signal has completed; returns whether it has.
     pub(crate) fn wait(&self, signal: Signal, limit_ns: u64) -> bool {
         // SAFETY: the signal is live.
         let value = unsafe {
@@ -427,7 +430,7 @@ impl Api {
         value < 1
     }
 
-    /// Loads a code object for an agent. `bytes` must stay.
+    /// Loads a code object for an agent. `bytes` must stay in memory.
     pub(crate) fn executable(&self, agent: Agent, bytes: &'static [u8]) -> Result<u64, HsaError> {
         let (mut reader, mut executable) = (0, 0);
         call!(
@@ -452,7 +455,7 @@ impl Api {
         Ok(executable)
     }
 
-    /// `kernel_object` and bytes of private memory of a kernel.
+    /// `kernel_object`, and bytes of private memory, of a kernel.
     pub(crate) fn kernel(
         &self,
         executable: u64,
@@ -475,7 +478,7 @@ impl Api {
         Ok((object, private))
     }
 
-    /// When a dispatch ran, as the runtime says; ns of its system domain.
+    /// When a dispatch ran according to the runtime; ns of its system domain.
     pub(crate) fn dispatch_time(&self, agent: Agent, signal: Signal) -> Result<Span, HsaError> {
         let mut span = Span::default();
         call!(
@@ -485,14 +488,14 @@ impl Api {
         Ok(span)
     }
 
-    /// The same of a copy.
+    /// When a copy ran according to the runtime; ns of its system domain.
     pub(crate) fn copy_time(&self, signal: Signal) -> Result<Span, HsaError> {
         let mut span = Span::default();
         call!(self, amd_profiling_get_async_copy_time(signal, &mut span))?;
         Ok(span)
     }
 
-    /// A moment of an agent's clock on the system's; ns.
+    /// Converts a tick of an agent's clock to the system domain; ns.
     pub(crate) fn system_time(&self, agent: Agent, tick: u64) -> Result<u64, HsaError> {
         let mut ns = 0;
         call!(

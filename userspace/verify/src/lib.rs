@@ -1,14 +1,15 @@
-//! The proof on the user's own GPU: a bundled HSA program runs under recording in every mode, and what was recorded is held
-//! against what the program did and what the runtime itself says of it.
+//! Verifies gputrace on the user's own GPU: a bundled HSA program runs under recording in every
+//! mode, and the recording is compared with what the program did and with what the runtime says
+//! about it.
 //!
 //! * [`objects`]: the program's kernels, as code objects for each instruction set;
-//! * [`work`]: the program; [`log`]: what it says;
-//! * [`record`]: runs it under gputrace, in each mode;
-//! * `capture`: reads what was recorded; `compare`: holds one against the other;
+//! * [`work`]: the program; [`log`]: its messages;
+//! * [`record`]: runs the program under gputrace, in each mode;
+//! * `capture`: reads the recording; `compare`: compares both;
 //! * [`report`]: the verdicts.
 //!
-//! The crate prints nothing and decides nothing about the machine: whoever calls it says as whom the program runs, and shows the
-//! report.
+//! The crate prints nothing and decides nothing about the machine: its caller says as which user
+//! the program runs, and shows the report.
 
 #![cfg_attr(
     test,
@@ -37,7 +38,7 @@ use crate::{
     report::{Row, Section, Status, Versions},
 };
 
-/// Records the program in a mode and compares. Completes `versions` by what the runtime says.
+/// Records the program in a mode and compares. Adds the runtime's versions to `versions`.
 pub fn verify(setting: &Setting, mode: Mode, versions: &mut Versions) -> Section {
     let section = |rows| Section {
         name: mode.name(),

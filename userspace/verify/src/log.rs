@@ -1,10 +1,12 @@
-//! What the bundled program says it did: one JSON object per line.
+//! Messages in which the bundled program reports what it did: one JSON object per line.
 //!
-//! All moments are ns of `CLOCK_BOOTTIME`, which is ROCr's system domain, unless they are called ticks.
+//! All times are ns of `CLOCK_BOOTTIME`, which is ROCr's system domain, unless they are called
+//! ticks.
 
 use serde::{Deserialize, Serialize};
 
-/// A kernel of the bundled code objects. All spin; they differ by name, and one has private memory.
+/// A kernel of the bundled code objects. All of them spin; they differ by name, and one has private
+/// memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kernel {
@@ -19,7 +21,7 @@ pub enum Kernel {
 }
 
 impl Kernel {
-    /// All of them.
+    /// All kernels.
     pub const ALL: [Self; 4] = [Self::Short, Self::Medium, Self::Long, Self::Scratch];
 
     /// Its name in the code object, without `.kd`.
@@ -33,7 +35,7 @@ impl Kernel {
         }
     }
 
-    /// How long it is told to spin, ns.
+    /// How long it is to spin, ns.
     #[must_use]
     pub const fn spins_ns(self) -> u64 {
         match self {
@@ -48,17 +50,17 @@ impl Kernel {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Part {
-    /// Before the recorder comes, if it is to come to a running program; each kernel once.
+    /// Before the recorder attaches to a running program: each kernel once.
     Before,
-    /// One after the other, each with a completion signal that is used again, pauses between them.
+    /// One after the other with pauses, each with a reused completion signal.
     Single,
-    /// Back to back, each with a signal of its own.
+    /// Back to back, each with its own signal.
     Batch,
-    /// Back to back, many for a doorbell, without signals but for the last one's.
+    /// Back to back, many per doorbell, with a signal only for the last.
     Plain,
-    /// As [`Part::Plain`], for two seconds: so long that mean durations can be estimated.
+    /// As [`Part::Plain`], but for two seconds, which is long enough to estimate mean durations.
     Stream,
-    /// As [`Part::Plain`], one for a doorbell, with pauses.
+    /// As [`Part::Plain`], but one per doorbell, with pauses.
     Gaps,
     /// With signals, in a queue whose packets get no stamps.
     Unstamped,
@@ -69,31 +71,31 @@ pub enum Part {
 /// A dispatch.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Dispatch {
-    /// Why.
+    /// The part of the program that it belongs to.
     pub part: Part,
     /// `hsa_queue_t::id`.
     pub queue: u64,
     /// Index of the packet.
     pub index: u64,
-    /// What.
+    /// The kernel.
     pub kernel: Kernel,
-    /// Work-items.
+    /// Size of the grid in work-items.
     pub grid: [u32; 3],
-    /// Work-items of a workgroup.
+    /// Size of a workgroup in work-items.
     pub workgroup: [u16; 3],
-    /// For how many ticks it was to spin.
+    /// Number of ticks that it was to spin.
     pub ticks: u64,
     /// Whether it had a completion signal.
     pub signalled: bool,
-    /// Just before the doorbell rang that told the GPU of it.
+    /// Just before the doorbell that announced it rang.
     pub rung_ns: u64,
-    /// When it, or a packet behind it that waits for it, was seen to be complete; `None`: never.
+    /// When it, or a later packet that waits for it, was seen to be complete; `None`: never.
     pub seen_ns: Option<u64>,
-    /// Begin and end as the runtime tells them, of a signalled dispatch in a queue that has stamps.
+    /// Begin and end according to the runtime, for a dispatch with a signal in a queue with stamps.
     pub runtime_ns: Option<[u64; 2]>,
-    /// What the kernel itself read from the clock at its begin and end; `None` if it wrote nothing.
+    /// The clock as read by the kernel itself at its begin and end; `None` if it wrote nothing.
     pub clock_ticks: Option<[u64; 2]>,
-    /// The same as the runtime converts it.
+    /// `clock_ticks` as converted by the runtime.
     pub clock_ns: Option<[u64; 2]>,
 }
 
@@ -105,7 +107,7 @@ pub enum Direction {
     ToDevice,
     /// From the GPU.
     ToHost,
-    /// Within the GPU, which runtimes do by a kernel.
+    /// Within the GPU; runtimes use a kernel for it.
     Within,
 }
 
@@ -114,28 +116,28 @@ pub enum Direction {
 pub struct Copy {
     /// Direction.
     pub direction: Direction,
-    /// How much.
+    /// Size in bytes.
     pub bytes: u64,
-    /// Just before it was asked for.
+    /// Just before it was submitted.
     pub asked_ns: u64,
     /// When it was seen to be complete; `None`: never.
     pub seen_ns: Option<u64>,
-    /// Begin and end as the runtime tells them; `None` if it does not.
+    /// Begin and end according to the runtime; `None` if it has none.
     pub runtime_ns: Option<[u64; 2]>,
 }
 
-/// The read index was seen to have changed.
+/// An observed change of the read index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Change {
-    /// The last look before, after which it had not changed yet.
+    /// Time before the last look at which it had not changed yet.
     pub before_ns: u64,
-    /// The look by which it had.
+    /// Time after the look at which it had changed.
     pub seen_ns: u64,
-    /// What it was then.
+    /// The new read index.
     pub index: u64,
 }
 
-/// One line.
+/// One message.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "said", rename_all = "snake_case")]
 pub enum Said {
@@ -152,12 +154,12 @@ pub enum Said {
     },
     /// The GPU's clock.
     Clock {
-        /// Ticks in a second, as the runtime converts them.
+        /// Ticks per second, as the runtime converts them.
         frequency_hz: u64,
     },
-    /// The runtime cannot be loaded.
+    /// The runtime could not be loaded.
     NoRuntime {
-        /// Why not; may have paths.
+        /// The reason; may contain paths.
         detail: String,
     },
     /// There is no GPU.
@@ -167,19 +169,19 @@ pub enum Said {
         /// Its instruction set.
         gfx: String,
     },
-    /// Everything is there; it waits to be told to go on.
+    /// Everything is ready; the program waits to be told to go on.
     Ready,
-    /// A dispatch has ended or was given up.
+    /// A dispatch has ended, or the program gave up waiting for it.
     Dispatch(Dispatch),
-    /// A copy has ended or was given up.
+    /// A copy has ended, or the program gave up waiting for it.
     Copy(Copy),
-    /// What the read index of a queue was while packets were in it, as far as the program looked.
+    /// The course of a queue's read index while it contained packets, as far as the program looked.
     ReadIndex {
         /// `hsa_queue_t::id`.
         queue: u64,
-        /// What it was at the first look.
+        /// The read index at the first look.
         from: u64,
-        /// Each change.
+        /// All changes after that.
         changes: Vec<Change>,
     },
     /// The runtime reported an error of a queue.
@@ -191,15 +193,15 @@ pub enum Said {
     },
     /// A dispatch or copy did not complete in time; the program gave up.
     Stuck {
-        /// What: words without addresses.
+        /// What was stuck, in words without addresses.
         what: String,
     },
     /// Something else failed; the program gave up.
     Failed {
-        /// What: words without addresses.
+        /// What failed, in words without addresses.
         what: String,
     },
-    /// It has done everything.
+    /// The program has done everything.
     Done,
 }
 

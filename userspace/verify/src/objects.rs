@@ -1,8 +1,9 @@
 //! The code objects of the bundled program: `objects/spin.s`, assembled for each instruction set.
 //!
-//! They are kept as files beside their source, not made at build time: an LLVM with all of these targets is newer than the
-//! one of most distributions, and a newcomer's build must not depend on it. `cargo xtask gen-objects` makes them again; a test
-//! there compares where LLVM is at hand.
+//! They are kept as files beside their source instead of being made at build time: an LLVM with all
+//! of these targets is newer than that of most distributions, and a newcomer's build must not
+//! depend on it. `cargo xtask gen-objects` regenerates them; a test in xtask compares them where
+//! LLVM is installed.
 
 /// A code object.
 #[derive(Clone, Copy, Debug)]
@@ -15,7 +16,7 @@ pub struct Object {
 
 macro_rules! objects {
     ($($gfx:literal)*) => {
-        /// All of them, oldest instruction set first.
+        /// All code objects, oldest instruction set first.
         pub const OBJECTS: &[Object] = &[$(Object {
             gfx: $gfx,
             bytes: include_bytes!(concat!("../objects/", $gfx, ".co")),
@@ -43,7 +44,8 @@ mod tests {
     #[test]
     fn each_is_an_amdgpu_elf_file_of_the_fourth_version() {
         for object in OBJECTS {
-            // e_ident: magic, 64 bits, little endian, version 1, ELFOSABI_AMDGPU_HSA, code object version 4.
+            // e_ident: magic, 64 bits, little endian, version 1, ELFOSABI_AMDGPU_HSA, code object
+            // version 4.
             assert_eq!(
                 object.bytes[..9],
                 *b"\x7fELF\x02\x01\x01\x40\x02",

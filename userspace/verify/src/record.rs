@@ -1,7 +1,7 @@
 //! Runs the bundled program under recording, in each mode.
 //!
-//! The recorder is gputrace itself as a process of its own, with the options that a user would give, so that what is verified
-//! is what users run.
+//! The recorder is gputrace itself in its own process, with the options that a user would give, so
+//! that the code that is verified is the code that users run.
 
 use std::{
     io::{self, BufRead as _, BufReader, Read, Write as _},
@@ -23,31 +23,31 @@ use thiserror::Error;
 
 use crate::log::Said;
 
-/// How long a program may take for a recording in all.
+/// Maximum total time of a recording.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// What gputrace says when it has put its probes onto the HSA runtime.
+/// What gputrace prints when it has attached its probes to the HSA runtime.
 const FOLLOWS: &str = "following the GPU's work";
-/// A recorder of the whole node notices a new library within that time.
+/// Maximum time in which a recorder of the whole node notices a new library.
 const NOTICED: Duration = Duration::from_secs(10);
-/// How long a process has to end when it is told to.
+/// Time for a process to end when it is told to.
 const LAST_WORDS: Duration = Duration::from_secs(3);
-/// Between two looks whether a process has ended.
+/// Interval of checking whether a process has ended.
 const LOOK: Duration = Duration::from_millis(5);
-/// Between two looks whether the user wants it to end.
+/// Interval of checking whether the user has interrupted.
 const SLICE: Duration = Duration::from_millis(100);
-/// The hidden command of gputrace that is the program.
+/// gputrace's hidden command that runs the program.
 pub const COMMAND: &str = "verify-work";
-/// Its option to wait until it is told to go on.
+/// The program's option to wait until it is told to go on.
 pub const WAITS: &str = "--wait";
-/// Its option to do copies only.
+/// The program's option to do only copies.
 pub const COPIES_ONLY: &str = "--copies-only";
-/// Its option for a stream of kernels that estimates can be made of.
+/// The program's option for a stream of kernels that is long enough for estimates.
 pub const STREAMS: &str = "--streams";
-/// Its option for the GPU: KFD's topology node.
+/// The program's option for the GPU: KFD's topology node.
 pub const NODE: &str = "--node";
-/// Its option for the runtime's library.
+/// The program's option for the runtime's library.
 pub const LIBRARY: &str = "--hsa-library";
-/// Its option to say only whether the driver can be used.
+/// The program's option to only report whether the driver can be used.
 pub const TRY: &str = "--try";
 
 /// How a recording is made.
@@ -58,17 +58,17 @@ pub enum Mode {
     Launch,
     /// As [`Mode::Launch`], with SDMA switched off: kernels copy.
     KernelCopies,
-    /// gputrace comes to the running program.
+    /// gputrace attaches to the running program.
     Attach,
-    /// gputrace records the whole node; the program comes and goes meanwhile.
+    /// gputrace records the whole node; the program starts and ends meanwhile.
     Node,
 }
 
 impl Mode {
-    /// All of them, in the order in which they are run.
+    /// All modes, in the order in which they are run.
     pub const ALL: [Self; 4] = [Self::Launch, Self::KernelCopies, Self::Attach, Self::Node];
 
-    /// What it is called, for people.
+    /// Its name, for people.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -79,8 +79,8 @@ impl Mode {
         }
     }
 
-    /// Whether the program has used its queues before the recorder sees what it does: a library that comes up while a node is
-    /// recorded gets its probes some milliseconds later.
+    /// Whether the program has used its queues before the recorder sees what it does: while a node
+    /// is recorded, a newly loaded library gets its probes some milliseconds later.
     pub(crate) const fn comes_late(self) -> bool {
         matches!(self, Self::Attach | Self::Node)
     }
@@ -95,10 +95,10 @@ impl Mode {
     }
 }
 
-/// Why there is no recording.
+/// Why a recording failed.
 #[derive(Debug, Error)]
 pub enum RecordError {
-    /// A process cannot be started or talked to.
+    /// A process could not be started or communicated with.
     #[error("{0}: {1}")]
     Io(&'static str, #[source] io::Error),
     /// The recorder did not begin.
@@ -109,19 +109,19 @@ pub enum RecordError {
     Failed {
         /// How it ended.
         status: ExitStatus,
-        /// What it said last.
+        /// Its last messages.
         said: String,
     },
     /// Something took too long.
     #[error("{0} did not end in time")]
     TooLong(&'static str),
-    /// The user wants it to end.
+    /// The user has interrupted.
     #[error("interrupted")]
     Interrupted,
 }
 
 impl RecordError {
-    /// In a word, without what was said.
+    /// A short description, without messages of processes.
     pub(crate) const fn kind(&self) -> &'static str {
         match self {
             Self::Io(..) => "a process could not be started or talked to",
@@ -133,20 +133,20 @@ impl RecordError {
     }
 }
 
-/// Where and as whom things are run.
+/// Where and as which user processes run.
 #[derive(Clone, Debug)]
 pub struct Setting {
-    /// This program.
+    /// Path of this program.
     pub gputrace: PathBuf,
-    /// The runtime's library, if it is not to be searched.
+    /// The runtime's library; `None` to search for it.
     pub library: Option<PathBuf>,
-    /// As whom the bundled program runs, if not as this process's user.
+    /// The user as whom the bundled program runs; `None` for this process's user.
     pub user: Option<User>,
-    /// For captures.
+    /// Directory for captures.
     pub directory: PathBuf,
     /// KFD's topology node of the GPU to verify; the runtime's first one if `None`.
     pub node: Option<u32>,
-    /// Set when the user wants it to end.
+    /// Set when the user has interrupted.
     pub interrupted: Arc<AtomicBool>,
 }
 
@@ -156,16 +156,16 @@ impl Setting {
     }
 }
 
-/// What came of a recording.
+/// A completed recording.
 #[derive(Debug)]
 pub(crate) struct Made {
-    /// What the program said.
+    /// Messages of the program.
     pub(crate) said: Vec<Said>,
-    /// The capture.
+    /// Path of the capture.
     pub(crate) capture: PathBuf,
 }
 
-/// A process whose end is waited for, or which is ended when this is dropped.
+/// A process that is either waited for, or ended when this is dropped.
 struct Process {
     what: &'static str,
     child: Child,
@@ -176,7 +176,7 @@ struct Process {
 impl Drop for Process {
     fn drop(&mut self) {
         if !self.ended {
-            // A recorder ends what it has started, given the time.
+            // Given time, a recorder ends what it has started.
             self.interrupt();
             let deadline = Instant::now() + LAST_WORDS;
             while Instant::now() < deadline && matches!(self.child.try_wait(), Ok(None)) {
@@ -225,12 +225,13 @@ impl Process {
     }
 
     fn interrupt(&self) {
-        // The child has not been waited for, so the id is its own. That it has just ended is no failure.
+        // The child has not been waited for, so the process id is still its own. It is no failure
+        // if it has just ended.
         let _ = kill_process(Pid::from_child(&self.child), Signal::INT);
     }
 }
 
-/// Lines of a pipe as they come, collected by a thread.
+/// Lines of a pipe, collected by a thread as they come.
 struct Lines {
     lines: Receiver<String>,
     all: Vec<String>,
@@ -238,9 +239,9 @@ struct Lines {
 }
 
 impl Lines {
-    /// No line of gputrace or the program is longer.
+    /// Maximum length of a line of gputrace or the program, in bytes.
     const LONGEST: u64 = 1 << 20;
-    /// Neither says more lines. The program may be another user's.
+    /// Maximum number of lines of either. The program may belong to another user.
     const MOST: usize = 1 << 16;
 
     fn of(setting: &Setting, pipe: impl Read + Send + 'static) -> Self {
@@ -266,7 +267,7 @@ impl Lines {
         }
     }
 
-    /// Waits for a line; whether it has come.
+    /// Waits for a line that `is_it` accepts; returns whether it has come.
     fn wait_for(&mut self, deadline: Instant, is_it: impl Fn(&str) -> bool) -> bool {
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
@@ -301,7 +302,7 @@ impl Lines {
     }
 }
 
-/// The program: a command, without how its output is taken.
+/// The command line of the program.
 fn work(setting: &Setting, mode: Mode) -> Vec<std::ffi::OsString> {
     let mut words = vec![setting.gputrace.clone().into_os_string(), COMMAND.into()];
     if let Some(library) = &setting.library {
@@ -319,7 +320,7 @@ fn work(setting: &Setting, mode: Mode) -> Vec<std::ffi::OsString> {
     words
 }
 
-/// As [`work`], as a process of its own with the user's rights.
+/// The program as a process with the user's rights.
 fn command(setting: &Setting, mode: Mode) -> Command {
     let words = work(setting, mode);
     let mut command = Command::new(&setting.gputrace);
@@ -329,12 +330,13 @@ fn command(setting: &Setting, mode: Mode) -> Command {
     command
 }
 
-/// Has a process take signals that this one may have blocked, to wait for them: it inherits that otherwise.
+/// Unblocks all signals in the process: otherwise it would inherit those that this process has
+/// blocked in order to wait for them.
 fn takes_signals(command: &mut Command) {
     let unblock = || {
-        // SAFETY: an all-zero set is a valid value of this plain C struct, and has no signals.
+        // SAFETY: an all-zero set is a valid value of this plain C struct, and contains no signals.
         let none: libc::sigset_t = unsafe { std::mem::zeroed() };
-        // SAFETY: the set is alive; the old mask is not asked for.
+        // SAFETY: the set is alive; the old mask is not requested.
         let failed = unsafe { libc::sigprocmask(libc::SIG_SETMASK, &none, std::ptr::null_mut()) };
         if failed == 0 {
             Ok(())
@@ -342,7 +344,7 @@ fn takes_signals(command: &mut Command) {
             Err(io::Error::last_os_error())
         }
     };
-    // SAFETY: the closure makes system calls only.
+    // SAFETY: the closure only makes system calls.
     unsafe { command.pre_exec(unblock) };
 }
 
@@ -352,7 +354,7 @@ fn as_user(command: &mut Command, user: Option<&User>) {
         .env("HOME", &user.home)
         .env("USER", &user.name)
         .current_dir("/");
-    // SAFETY: the closure makes system calls only.
+    // SAFETY: the closure only makes system calls.
     unsafe { command.pre_exec(move || user.become_user()) };
 }
 
@@ -369,7 +371,7 @@ pub fn can_use(gputrace: &Path, user: &User) -> bool {
     command.status().is_ok_and(|status| status.success())
 }
 
-/// gputrace, recording what is verified into the directory; the caller says whom.
+/// The command that records with gputrace into the directory; the caller adds what to record.
 fn recorder(setting: &Setting, mode: Mode) -> Command {
     let mut command = Command::new(&setting.gputrace);
     command
@@ -384,7 +386,8 @@ fn recorder(setting: &Setting, mode: Mode) -> Command {
         .stdin(Stdio::null())
         .stderr(Stdio::piped());
     if setting.user.is_none() {
-        // gputrace would start the program as that user, who may not use the driver.
+        // gputrace would start the program as that user, who might not be allowed to use the
+        // driver.
         command.env_remove("SUDO_UID").env_remove("SUDO_GID");
     }
     command
@@ -431,7 +434,7 @@ fn launch(setting: &Setting, mode: Mode, deadline: Instant) -> Result<Vec<String
     let mut told = Lines::of(setting, pipe(recorder.child.stderr.take(), "gputrace")?);
     let status = recorder.wait(deadline)?;
     let said = said.rest(deadline).to_vec();
-    // The status is the program's if it failed; what it says counts then.
+    // If the program failed, this is its status; then its messages count.
     if !status.success() && said.is_empty() {
         return Err(RecordError::Failed {
             status,
@@ -441,7 +444,7 @@ fn launch(setting: &Setting, mode: Mode, deadline: Instant) -> Result<Vec<String
     Ok(said)
 }
 
-/// Waits until the recorder says that it records.
+/// Waits until the recorder reports that it is recording.
 fn begun(told: &mut Lines, deadline: Instant) -> Result<(), RecordError> {
     if told.wait_for(deadline, |line| line.contains("recording")) {
         return Ok(());
@@ -464,7 +467,7 @@ fn finished(
     })
 }
 
-/// The program, which waits.
+/// The started program, which waits.
 struct Started {
     program: Process,
     said: Lines,
@@ -503,7 +506,7 @@ fn attach(setting: &Setting, deadline: Instant) -> Result<Vec<String>, RecordErr
         ready,
     } = start(setting, Mode::Attach, WHAT, deadline)?;
     if !ready {
-        // It has said why not.
+        // It has reported why not.
         return Ok(said.all);
     }
     let mut recorder = recorder(setting, Mode::Attach);
@@ -518,7 +521,7 @@ fn attach(setting: &Setting, deadline: Instant) -> Result<Vec<String>, RecordErr
         .write_all(b"\n")
         .map_err(|error| RecordError::Io(WHAT, error))?;
     program.wait(deadline)?;
-    // The recorder ends by itself when its target has.
+    // The recorder ends by itself when its target has ended.
     finished(&mut recorder, &mut told, deadline)?;
     Ok(said.rest(deadline).to_vec())
 }
@@ -538,7 +541,7 @@ fn node(setting: &Setting, deadline: Instant) -> Result<Vec<String>, RecordError
     } = start(setting, Mode::Node, WHAT, deadline)?;
     if ready {
         let follows = |line: &str| line.contains(FOLLOWS);
-        // If it is not said, the rows will show what is missing.
+        // If the message does not come, the rows will show what is missing.
         let _ = told.all.iter().any(|line| follows(line))
             || told.wait_for(Instant::now() + NOTICED, follows);
         go_on

@@ -5,7 +5,7 @@
 //! A recording is made as `record` makes it, by the options there: the capture, and the lines that
 //! `gputrace verify-work` wrote, packed by zstd. The kernels that are attached to include a stream
 //! of two seconds, of whose classes means are estimated. If a change of the figures is meant,
-//! `GPUTRACE_UPDATE=1` writes the new ones.
+//! `UPDATE_EXPECT=1` writes the new ones.
 
 use std::{fmt::Write as _, fs, io::Read as _, path::PathBuf};
 
@@ -106,7 +106,7 @@ fn recordings_say_what_they_said_to_the_last_figure() {
             .collect();
         assert!(wrong.is_empty(), "{name}: {wrong:#?}");
         let (text, expected) = (text(&rows), place(&format!("{name}.expected")));
-        if std::env::var_os("GPUTRACE_UPDATE").is_some() {
+        if std::env::var_os("UPDATE_EXPECT").is_some() {
             fs::write(&expected, &text).unwrap();
         }
         assert_eq!(text, fs::read_to_string(&expected).unwrap(), "{name}");

@@ -1,4 +1,4 @@
-//! What came of it: rows with a verdict each, for people and as JSON.
+//! The result: rows with a verdict each, for people and as JSON.
 
 use std::collections::BTreeMap;
 
@@ -6,11 +6,11 @@ use serde::Serialize;
 
 use crate::record::Mode;
 
-/// How a row came out.
+/// Result of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Status {
-    /// As it should be.
+    /// Everything is as it should be.
     Ok,
     /// Something could not be checked, or works less well than it could.
     Warning,
@@ -18,27 +18,28 @@ pub enum Status {
     Wrong,
 }
 
-/// Name of the figure that marks a row of a program that did not run.
+/// Name of the figure that marks a row as that of a program that did not run.
 pub(crate) const NOT_RUN: &str = "not_run";
 
-/// One verdict.
+/// One row with its verdict.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Row {
-    /// About what.
+    /// What was checked.
     pub name: &'static str,
-    /// How it came out.
+    /// Result of the check.
     pub status: Status,
-    /// What was found; no host names, user names, paths, process ids or addresses.
+    /// What was found; contains no host names, user names, paths, process ids or addresses.
     pub found: String,
-    /// What that means.
+    /// What the finding means.
     pub meaning: String,
-    /// More for whoever sits at the machine: it may have paths and process ids, so no file has it.
+    /// Details for the user at the machine. They may contain paths and process ids, so they are in
+    /// no file.
     #[serde(skip)]
     pub detail: Option<String>,
-    /// What to do, if there is anything to do.
+    /// What to do, if anything.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
-    /// Numbers behind it; names end in their unit.
+    /// The numbers behind the finding; names end in the unit.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub figures: BTreeMap<&'static str, f64>,
 }
@@ -71,13 +72,13 @@ impl Row {
         self
     }
 
-    /// Whether this says that the program could not use a GPU at all.
+    /// Whether the program could not use a GPU at all.
     #[must_use]
     pub fn not_run(&self) -> bool {
         self.figures.contains_key(NOT_RUN)
     }
 
-    /// Adds a figure; one that is not a number is left out.
+    /// Adds a figure; values that are not finite are left out.
     pub(crate) fn figure(mut self, name: &'static str, value: f64) -> Self {
         if value.is_finite() {
             self.figures.insert(name, value);
@@ -91,14 +92,14 @@ impl Row {
 pub struct Section {
     /// Title.
     pub name: &'static str,
-    /// The recording's mode; `None` for what is not about one.
+    /// The recording's mode; `None` if the section is not about a recording.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mode: Option<Mode>,
-    /// What was found.
+    /// The rows.
     pub rows: Vec<Row>,
 }
 
-/// What it comes to.
+/// The overall result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
@@ -111,12 +112,13 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// In a sentence.
+    /// The verdict as a sentence.
     #[must_use]
     pub const fn sentence(self) -> &'static str {
         match self {
             Self::Right => {
-                "What gputrace records of this GPU is true: nothing contradicts what the program and the runtime know."
+                "gputrace records this GPU correctly: nothing contradicts what the program and the \
+                 runtime know."
             }
             Self::Wrong => {
                 "Something is wrong, see above. Please open an issue with the file that --output writes: it names no \
@@ -130,14 +132,14 @@ impl Verdict {
 /// Versions of what was verified.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Versions {
-    /// gputrace.
+    /// Version of gputrace.
     pub gputrace: String,
-    /// Release of the kernel.
+    /// Release of the Linux kernel.
     pub kernel: String,
-    /// Of the driver, if it has one of its own.
+    /// Version of the driver, if it has its own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub driver: Option<String>,
-    /// The HSA interface.
+    /// Version of the HSA interface.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hsa: Option<String>,
     /// Instruction set of the GPU.
@@ -145,14 +147,14 @@ pub struct Versions {
     pub gfx: Option<String>,
 }
 
-/// Everything that was found.
+/// The complete result.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Report {
-    /// What this is: `gputrace verify` and the version of this structure.
+    /// Identifies the format: `gputrace verify` and the version of this structure.
     pub format: &'static str,
     /// Versions.
     pub versions: Versions,
-    /// What it comes to.
+    /// The overall result.
     pub verdict: Verdict,
     /// All rows.
     pub sections: Vec<Section>,

@@ -1,31 +1,37 @@
-//! When GPUs were busy: an estimate and the range in which the truth is.
+//! GPU busy time: an estimate, and the range that contains the true value.
 
 use gputrace_timeline::gpu::{GpuTime, Quality};
+use serde::Serialize;
 
 use super::stats::Durations;
 use gputrace_export::{intervals::Intervals, lengths::Length};
 
-/// Intervals that are kept open for what comes late.
+/// Maximum number of intervals that are kept open for late spans.
 const OPEN_INTERVALS: usize = 1 << 14;
 
-/// Longest gaps that are kept.
+/// Maximum number of gaps that are listed: the longest.
 const LONGEST_GAPS: usize = 8;
 
-/// Standard errors within which a mean is taken to be.
+/// Number of standard errors within which a mean is assumed to lie.
 const ERRORS: u64 = 2;
 
-/// The least and the most time that something can have taken, as spans; ns.
+/// Kernels of unknown duration are left out of an estimate if they can have taken no more than one
+/// part in this many of the recording.
+const MISSING: u64 = 100;
+
+/// The shortest and the longest span that something can have taken, ns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Reach {
     /// `None` if it may have taken no time.
     pub(super) least: Option<(u64, u64)>,
-    /// The end is `None` if nothing says that it has ended.
+    /// The end is `None` if nothing proves that it has ended.
     pub(super) most: (u64, Option<u64>),
 }
 
 impl Reach {
-    /// Exact times are both. A duration that is its class's mean may be longer or shorter by two standard errors, within
-    /// what is proven. Anything else is only what is proven.
+    /// For exact times both are the same. A duration that is its class's mean may be longer or
+    /// shorter by two standard errors, within the proven limits. Otherwise only the proven limits
+    /// count.
     pub(super) fn of(time: &GpuTime) -> Self {
         if time.quality == Quality::Exact {
             return Self {
@@ -49,7 +55,8 @@ impl Reach {
         let least = (time.begin, time.end.saturating_sub(room));
         let least = proven.or(Some(least)).filter(|(begin, end)| begin < end);
         let end = time.end.saturating_add(room);
-        // What does not go on at the end went on before the begin: the windows bound both.
+        // Time by which it does not extend at the end, it extends at the begin: the windows bound
+        // both.
         let beyond = ends.latest.map_or(0, |latest| end.saturating_sub(latest));
         Self {
             least,
@@ -71,14 +78,15 @@ impl Reach {
 #[derive(Debug, Default)]
 struct Union {
     open: Intervals,
-    /// End of the last interval that is settled.
+    /// End of the last settled interval.
     settled: Option<u64>,
     total: u64,
     late: u64,
 }
 
 impl Union {
-    /// Adds a span; intervals that are settled by that are given to `settle`, with the end of the one before.
+    /// Adds a span. Calls `settle` for each interval that becomes settled: with the end of the
+    /// interval before, and the begin of this one.
     fn add(&mut self, begin: u64, end: u64, mut settle: impl FnMut(Option<u64>, u64)) {
         let settled = self.settled.unwrap_or(0);
         self.late += u64::from(begin < settled);
@@ -105,7 +113,7 @@ impl Union {
 #[derive(Debug, Default)]
 pub(super) struct Gaps {
     pub(super) durations: Durations,
-    /// The longest of them, longest first, from when to when.
+    /// The longest gaps, longest first, as (begin, end).
     pub(super) longest: Vec<(u64, u64)>,
 }
 
@@ -126,23 +134,40 @@ impl Gaps {
     }
 }
 
+/// What can be said of a GPU's busy time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Meaning {
+    /// It is an estimate, or exact.
+    Estimate,
+    /// It is a lower bound: what is proven of some kernels is missing in it, and nothing in it is an
+    /// estimate.
+    Least,
+    /// Nothing: only its range is known. Kernels of unknown duration may have taken as much time, and
+    /// an estimate without them is neither an estimate of all nor a lower bound.
+    Nothing,
+}
+
 /// When an agent executed kernels: the union of their spans.
 #[derive(Debug, Default)]
 pub(super) struct Busy {
-    /// As spans are drawn; gaps are between these.
-    drawn: Union,
-    /// Of what is known: spans whose length is known, and what is proven of the others.
+    /// Spans whose length is known, and all the time in which the others can have run; gaps are
+    /// between these.
+    taken: Union,
+    /// Spans of known length, and the proven parts of the others.
     known: Union,
     least: Union,
     most: Union,
-    /// Earliest begin of a kernel of which nothing says that it has ended.
+    /// Earliest begin of a kernel that is not proven to have ended.
     endless: Option<u64>,
-    /// Between one drawn interval and the next.
+    /// In which nothing ran, as estimated. What kernels of unknown length can have filled is none.
     pub(super) gaps: Gaps,
-    /// Between those of the longest spans: what is surely idle.
-    pub(super) sure_gaps: Gaps,
+    /// Between the longest that all spans can be: what is surely idle.
+    sure_gaps: Gaps,
+    /// Between the least that is sure of each span.
+    possible_gaps: Gaps,
     pub(super) kernels: u64,
-    /// Kernels whose begin or end no estimate tells.
+    /// Kernels whose begin or end is not even estimated.
     pub(super) untimed: u64,
 }
 
@@ -150,24 +175,28 @@ impl Busy {
     pub(super) fn add(&mut self, time: &GpuTime) {
         self.kernels += 1;
         let Reach { least, most } = Reach::of(time);
-        if time.is_drawn() && !time.unfinished {
-            let gaps = &mut self.gaps;
-            self.drawn
-                .add(time.begin, time.end, |last, begin| gaps.add(last, begin));
-        }
-        // A span whose length nothing tells may have been drawn up to the next one: that is no busy GPU.
-        let known = match Length::of(time) {
-            Some(_) => Some((time.begin, time.end)),
-            None => {
-                self.untimed += 1;
-                least
-            }
+        // A span whose length nothing tells may have been drawn up to the next one: that is neither
+        // a busy GPU nor an idle one.
+        let (known, taken) = if Length::of(time).is_some() {
+            let drawn = Some((time.begin, time.end));
+            (drawn, drawn)
+        } else {
+            self.untimed += 1;
+            let (begin, end) = most;
+            (least, end.map(|end| (begin, end)))
         };
+        if let Some((begin, end)) = taken {
+            let gaps = &mut self.gaps;
+            self.taken
+                .add(begin, end, |last, begin| gaps.add(last, begin));
+        }
         if let Some((begin, end)) = known {
             self.known.add(begin, end, |_, _| {});
         }
         if let Some((begin, end)) = least {
-            self.least.add(begin, end, |_, _| {});
+            let gaps = &mut self.possible_gaps;
+            self.least
+                .add(begin, end, |last, begin| gaps.add(last, begin));
         }
         match most {
             (begin, Some(end)) => {
@@ -181,8 +210,8 @@ impl Busy {
         }
     }
 
-    /// Packets that the recording does not have may have been executed between `from` and `to`, ns: those of a queue that
-    /// is older than the recording.
+    /// Packets that are not in the recording may have been executed between `from` and `to`, ns:
+    /// those of a queue that is older than the recording.
     pub(super) fn unseen(&mut self, from: u64, to: u64) {
         if from < to {
             let gaps = &mut self.sure_gaps;
@@ -190,38 +219,63 @@ impl Busy {
         }
     }
 
-    /// Settles what is open; nothing comes after this. `stopped` is when the recording stopped, ns.
+    /// Settles everything; must be the last call. `stopped` is when the recording stopped, ns.
     pub(super) fn finish(&mut self, stopped: u64) {
         let (gaps, sure_gaps) = (&mut self.gaps, &mut self.sure_gaps);
-        self.drawn.finish(|last, begin| gaps.add(last, begin));
-        self.known.finish(|_, _| {});
-        self.least.finish(|_, _| {});
         if let Some(begin) = self.endless.take() {
+            self.taken
+                .add(begin, stopped, |last, begin| gaps.add(last, begin));
             self.most
                 .add(begin, stopped, |last, begin| sure_gaps.add(last, begin));
         }
+        self.taken.finish(|last, begin| gaps.add(last, begin));
         self.most.finish(|last, begin| sure_gaps.add(last, begin));
+        self.known.finish(|_, _| {});
+        let possible_gaps = &mut self.possible_gaps;
+        self.least
+            .finish(|last, begin| possible_gaps.add(last, begin));
     }
 
-    /// The most likely time, ns; a lower bound if [`Busy::is_least`].
+    /// The most likely time, ns; of kernels of which nothing tells how long they took
+    /// ([`Busy::untimed`]), only what is proven is in it.
     pub(super) fn busy(&self) -> u64 {
         self.known.total
     }
 
-    /// Whether there are kernels of which nothing tells how long they took: only what is proven of them is in the time.
-    pub(super) fn is_least(&self) -> bool {
-        self.untimed > 0
+    /// What that time is, in a recording of `recorded` ns.
+    pub(super) fn meaning(&self, recorded: u64) -> Meaning {
+        let busy = self.busy();
+        let missing = self.taken.total.saturating_sub(busy);
+        if self.untimed == 0 {
+            Meaning::Estimate
+        } else if busy == 0 {
+            Meaning::Nothing
+        } else if self.range().0 == busy {
+            Meaning::Least
+        } else if missing.saturating_mul(MISSING) <= recorded {
+            Meaning::Estimate
+        } else {
+            Meaning::Nothing
+        }
     }
 
-    /// The least and the most that it can be, ns. The estimate is between them; both are it where all times are exact.
+    /// The lower and upper bound of the busy time, ns. The estimate lies between them; both equal
+    /// it if all times are exact.
     pub(super) fn range(&self) -> (u64, u64) {
         let busy = self.busy();
         (self.least.total.min(busy), self.most.total.max(busy))
     }
 
-    /// Spans that began before what was settled.
+    /// The least and the most that the longest gap can be, ns.
+    pub(super) fn longest_gap_range(&self) -> (u64, u64) {
+        let [longest, sure, possible] =
+            [&self.gaps, &self.sure_gaps, &self.possible_gaps].map(|gaps| gaps.durations.max);
+        (sure.min(longest), possible.max(longest))
+    }
+
+    /// Spans that began before the last settled time.
     pub(super) fn late(&self) -> u64 {
-        self.drawn.late.max(self.known.late).max(self.most.late)
+        self.taken.late.max(self.known.late).max(self.most.late)
     }
 }
 
@@ -262,7 +316,8 @@ mod tests {
         assert_eq!(busy.gaps.longest, [(1200, 5000)]);
     }
 
-    /// A kernel of 20 us each 4 ms, as a launch-bound program has them: the windows reach to the next one.
+    /// Kernels of 20 us every 4 ms, as in a launch-bound program: each window extends to the next
+    /// kernel.
     #[test]
     fn idle_is_idle_where_the_class_tells_the_end() {
         let times: Vec<GpuTime> = (1..100)
@@ -278,10 +333,40 @@ mod tests {
         assert_eq!(busy.busy(), 99 * 20_000);
         assert_eq!(busy.range(), (99 * 18_000, 99 * 22_000));
         assert_eq!(busy.gaps.durations.max, 3_980_000);
+        assert_eq!(busy.longest_gap_range(), (3_978_000, 3_982_000));
+        assert_eq!(busy.meaning(1_000_000), Meaning::Estimate);
     }
 
-    /// A recording of a program that launches a kernel of 20 us each 4.35 ms, so that the GPU is busy for 0.46 % of the time.
-    /// The recorder looks `after` ns after each launch, ns, and nothing stamps the kernels.
+    #[test]
+    fn what_kernels_of_unknown_length_can_have_filled_is_no_gap() {
+        let mut times = vec![exact(1000, 1100), exact(5000, 5100), exact(9000, 9100)];
+        assert_eq!(busy(&times).gaps.longest, [(1100, 5000), (5100, 9000)]);
+        times.push(between(Quality::Sampled, 2000, 4000));
+        let partly = busy(&times);
+        assert_eq!(
+            partly.gaps.longest,
+            [(5100, 9000), (4000, 5000), (1100, 2000)]
+        );
+        assert_eq!(
+            (partly.busy(), partly.meaning(1_000_000)),
+            (300, Meaning::Least)
+        );
+        // An estimate may be too long, so what is missing makes no lower bound of it.
+        times.push(estimated(20_000, 21_000, 1, 100));
+        let estimate = busy(&times);
+        assert_eq!(estimate.busy(), 1300);
+        // The one of unknown duration took 2 us at most.
+        assert_eq!(estimate.meaning(200_000), Meaning::Estimate);
+        assert_eq!(estimate.meaning(100_000), Meaning::Nothing);
+        assert_eq!(estimate.range(), (1100, 1300 + 2000 + 200));
+        // Nothing says that it ended.
+        times.push(submitted(1050, false));
+        assert_eq!(busy(&times).gaps.durations.calls, 0);
+    }
+
+    /// A recording of a program that launches a kernel of 20 us every 4.35 ms, so that the GPU is
+    /// busy for 0.46 % of the time. The recorder looks `after` ns after each launch, and the
+    /// kernels have no stamps.
     fn launch_bound(after: u64) -> Vec<GpuTime> {
         const KERNELS: u64 = 1000;
         let mut capture = Synthetic::new(&Recording::default());
@@ -313,7 +398,7 @@ mod tests {
 
     const EVERY_NS: u64 = 4_350_000;
 
-    /// Nothing in it tells when kernels end, so no number may look as if something did.
+    /// Nothing in it tells when kernels end, so no number may suggest otherwise.
     #[test]
     fn a_launch_bound_program_has_no_busy_gpu() {
         for after in [15_000, 200_000, 3_000_000] {
@@ -328,7 +413,14 @@ mod tests {
                 least <= truth && truth <= most,
                 "looks after {after} ns: {truth} is not in {least}..{most}"
             );
-            assert!(busy.is_least(), "{} of {}", busy.untimed, busy.kernels);
+            assert_ne!(
+                busy.meaning(total),
+                Meaning::Estimate,
+                "{} of {}",
+                busy.untimed,
+                busy.kernels
+            );
+            assert_eq!(busy.gaps.durations.calls, 0, "looks after {after} ns");
             let (value, percent) = (busy.busy(), busy.busy() * 100 / total);
             assert!(
                 value <= truth,
@@ -371,6 +463,9 @@ mod tests {
                 }
             }).collect();
             let busy = busy(&times);
+            let (shortest, longest) = busy.longest_gap_range();
+            let gap = busy.gaps.durations.max;
+            prop_assert!(shortest <= gap && gap <= longest);
             let (least, most) = busy.range();
             prop_assert!(least <= busy.busy() && busy.busy() <= most && most <= 1_000_000);
         }

@@ -1,4 +1,4 @@
-//! Numbers that were read now and then: lowest, average, highest.
+//! Counter readings: lowest, average, highest.
 
 use std::{
     collections::BTreeMap,
@@ -15,21 +15,21 @@ use gputrace_text::tables::{
     count, table,
 };
 
-/// Counters that are listed.
+/// Maximum number of counters listed.
 const LISTED: usize = 60;
 
-/// What a counter was.
+/// The course of a counter's values.
 #[derive(Clone, Copy, Debug)]
 struct Course {
     first: (u64, f64),
     last: (u64, f64),
     least: f64,
     most: f64,
-    /// Value by ns.
+    /// Integral of the value over time in ns.
     area: f64,
 }
 
-/// What counters were.
+/// The courses of all counters.
 #[derive(Debug, Default)]
 pub(super) struct Counters(BTreeMap<Arc<Counter>, Course>);
 
@@ -49,7 +49,7 @@ impl Counters {
         course.most = course.most.max(sample.value);
     }
 
-    /// Whether there is anything to be shown.
+    /// Whether there is anything to show.
     pub(super) fn any(&self) -> bool {
         !self.0.is_empty()
     }
@@ -96,7 +96,7 @@ fn row(counter: &Counter, course: &Course) -> Vec<String> {
         }
     };
     let lasted = course.last.0.saturating_sub(course.first.0) as f64;
-    // Of a sum, how much was added in all, and in a second.
+    // For a cumulative counter: the growth, and the growth per second.
     let (unit, values) = if counter.cumulative {
         let grown = course.last.1 - course.first.1;
         let rate = if lasted > 0.0 {
@@ -133,7 +133,7 @@ fn row(counter: &Counter, course: &Course) -> Vec<String> {
     row
 }
 
-/// Whole where that says enough.
+/// Formats without decimals where that is precise enough.
 fn number(value: f64) -> String {
     if value.abs() >= 100.0 || value.fract() == 0.0 {
         format!("{value:.0}")

@@ -1,8 +1,9 @@
-//! What the summary knows of GPU work.
+//! Collects the summary's data about GPU work.
 //!
-//! Durations and rates come from times that are known, exact or estimated ([`crate::lengths`]), latencies from exact ones;
-//! busy times and depths are estimates with a range. Everything else is counted by quality. Memory is bounded: what comes very late counts less, and
-//! the text says how often that happened.
+//! Durations and rates come from known times, exact or estimated ([`crate::lengths`]), latencies
+//! from exact ones. Busy times and depths are estimates with a range. Everything else is counted by
+//! quality. Memory is bounded: events that come very late count less, and the text says how often
+//! that happened.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
@@ -23,22 +24,22 @@ use gputrace_export::{
     lengths::{Classes, Length, Sum},
 };
 
-/// Unfinished work that is listed one by one, if there is not more of it.
+/// Up to this number, unfinished work is listed one by one.
 pub(super) const FEW: usize = 5;
 
-/// Queues and other places whose oldest unfinished work is listed if there is more.
+/// Maximum number of queues and other places whose oldest unfinished work is listed otherwise.
 const LISTED_PLACES: usize = 20;
 
-/// Changes of a queue's depth that are kept open.
+/// Maximum number of a queue's depth changes that are kept open.
 const OPEN_CHANGES: usize = 1 << 14;
 
-/// Outermost calls whose dispatches may come later.
+/// Maximum number of outermost calls that are kept for later dispatches.
 const KEPT_CALLS: usize = 1 << 17;
 
-/// Dispatches whose outermost call may come later.
+/// Maximum number of dispatches that are kept for a later outermost call.
 const KEPT_DISPATCHES: usize = 1 << 17;
 
-/// How many there are of each quality.
+/// Number of pieces of work by quality.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Qualities([u64; 4]);
 
@@ -57,7 +58,7 @@ impl Qualities {
         self.0.iter().sum()
     }
 
-    /// Those with times of their own.
+    /// Number of those with times of their own.
     pub(super) fn timed(&self) -> u64 {
         BEST_FIRST
             .into_iter()
@@ -78,9 +79,9 @@ pub(super) const BEST_FIRST: [Quality; 4] = [
 /// Work of one name.
 #[derive(Debug, Default)]
 pub(super) struct WorkUse {
-    /// Those that are known, exact or estimated.
+    /// Known durations, exact or estimated.
     pub(super) durations: Durations,
-    /// Their sum, and how sure it is.
+    /// Sum of the durations with its standard error.
     pub(super) sum: Sum,
     pub(super) qualities: Qualities,
     /// Bytes of all, and of those with real times.
@@ -100,7 +101,7 @@ impl WorkUse {
         }
     }
 
-    /// Whether the durations tell how single ones differ: means of classes do not.
+    /// Whether the durations show how single ones differ, unlike means of classes.
     pub(super) fn has_own_durations(&self) -> bool {
         self.sum.estimated_by_classes() == 0
     }
@@ -113,19 +114,19 @@ pub(super) struct QueueUse {
     pub(super) node: Option<u32>,
     pub(super) dispatches: u64,
     pub(super) unfinished: u64,
-    /// Highest index of a dispatch.
+    /// Highest packet index of a dispatch.
     pub(super) last_index: u64,
     depth: DepthRange,
-    /// When what is unfinished was submitted.
+    /// Submission times of unfinished dispatches.
     open: Vec<u64>,
 }
 
-/// Dispatches that were submitted and had not ended.
+/// Number of dispatches that were submitted and had not ended.
 #[derive(Debug, Default)]
 pub(super) struct Depth {
     last: Option<(u64, i64)>,
     pub(super) most: i64,
-    /// Sum over time, and the time in which there was any, ns.
+    /// Integral of the depth over time, and the time during which it was not 0, ns.
     area: u128,
     time: u64,
 }
@@ -141,7 +142,7 @@ impl Depth {
         self.most = self.most.max(level);
     }
 
-    /// On average while there was any.
+    /// Mean depth while it was not 0.
     pub(super) fn mean(&self) -> f64 {
         if self.time == 0 {
             0.0
@@ -156,16 +157,26 @@ impl QueueUse {
         self.depth.estimate()
     }
 
-    /// The least and the most that the mean depth can be.
+    /// Lower and upper bound of the mean depth.
     pub(super) fn depth_range(&self) -> (f64, f64) {
         let means = self.depth.ways.iter().map(|(_, depth)| depth.mean());
-        means.fold((f64::INFINITY, 0.0), |(least, most), mean| {
-            (least.min(mean), most.max(mean))
-        })
+        range(means)
+    }
+
+    /// The least and the most that the greatest depth can be.
+    pub(super) fn deepest_range(&self) -> (f64, f64) {
+        range(self.depth.ways.iter().map(|(_, depth)| depth.most as f64))
     }
 }
 
-/// The depth if dispatches ended as estimated, as early and as late as they can have.
+/// The least and the most of some numbers that are not negative.
+fn range(numbers: impl Iterator<Item = f64>) -> (f64, f64) {
+    numbers.fold((f64::INFINITY, 0.0), |(least, most), number| {
+        (least.min(number), most.max(number))
+    })
+}
+
+/// The depth if dispatches ended as estimated, as early as possible, and as late as possible.
 #[derive(Debug)]
 struct DepthRange {
     ways: [(Levels, Depth); 3],
@@ -183,7 +194,7 @@ impl DepthRange {
         estimate
     }
 
-    /// Adds a dispatch that was in flight from `begin` until one of `ends`.
+    /// Adds a dispatch that was in flight from `begin` until each of `ends`.
     fn add(&mut self, begin: u64, ends: [u64; 3]) {
         for ((levels, depth), end) in self.ways.iter_mut().zip(ends) {
             levels.add(begin, end, 1, |time, level| depth.change(time, level));
@@ -205,12 +216,13 @@ impl DepthRange {
     }
 }
 
-/// From the begin of an outermost call to that of the dispatch that it made; either may come first.
+/// Latencies from the begin of an outermost call to the begin of the dispatch that it submitted;
+/// either may come first.
 #[derive(Debug, Default)]
 struct Launches {
     calls: HashMap<u64, u64>,
     order: VecDeque<u64>,
-    /// Begins of dispatches by the call they wait for.
+    /// Begins of dispatches, by the call that they wait for.
     waiting: HashMap<u64, Vec<u64>>,
     waiting_count: usize,
 }
@@ -240,7 +252,7 @@ impl Launches {
     }
 }
 
-/// Where work is done: what waits in one place waits for the oldest there.
+/// Where work is executed: unfinished work in a place waits for the oldest there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Place {
     /// A queue.
@@ -252,9 +264,9 @@ pub(super) enum Place {
 /// Unfinished work of one place.
 #[derive(Clone, Debug)]
 pub(super) struct Waiting {
-    /// The oldest, oldest first; no more than [`FEW`].
+    /// The oldest pieces of work, oldest first; at most [`FEW`].
     pub(super) oldest: Vec<Unfinished>,
-    /// How many there are.
+    /// Number of all unfinished pieces.
     pub(super) count: u64,
 }
 
@@ -264,37 +276,37 @@ pub(super) struct Unfinished {
     pub(super) name: String,
     pub(super) origin: Origin,
     pub(super) node: Option<u32>,
-    /// Queue and index of a dispatch's packet.
+    /// Queue and packet index of a dispatch.
     pub(super) packet: Option<(u32, u64)>,
 }
 
 impl Unfinished {
-    /// Oldest first.
+    /// Sort key: oldest first.
     fn age_key(&self) -> (u64, u64) {
         (self.origin.time, self.packet.map_or(0, |(_, index)| index))
     }
 }
 
-/// Everything about GPU work. Grows with the number of kernels, agents and queues.
+/// All data about GPU work. Memory grows with the number of kernels, agents and queues.
 #[derive(Debug, Default)]
 pub(super) struct GpuUse {
     pub(super) gpus: Gpus,
-    /// Whether it was asked for.
+    /// Whether GPU work was asked for.
     asked: bool,
     pub(super) kernels: HashMap<String, WorkUse>,
     pub(super) copies: BTreeMap<Direction, WorkUse>,
-    /// Copies and fills that HIP did by kernels of its own; they are among the kernels as well.
+    /// Copies and fills that HIP did with kernels of its own; they also count among the kernels.
     pub(super) by_kernels: BTreeMap<RuntimeKernel, WorkUse>,
-    /// What became of classes of kernels.
+    /// Counts of kernel classes by what is known of their means.
     classes: Classes,
     pub(super) kernel_qualities: Qualities,
     pub(super) copy_qualities: Qualities,
     pub(super) agents: BTreeMap<Option<u32>, Busy>,
     pub(super) queues: BTreeMap<u32, QueueUse>,
     launches: Launches,
-    /// From the begin of the outermost call.
+    /// Latency from the begin of the outermost call.
     pub(super) since_call: Durations,
-    /// From the submission.
+    /// Latency from the submission.
     pub(super) since_submission: Durations,
     unfinished: BTreeMap<Place, Waiting>,
     pub(super) unfinished_work: u64,
@@ -313,7 +325,7 @@ impl GpuUse {
         self.began = recording.clocks.boottime;
     }
 
-    /// Whether there is anything to say.
+    /// Whether there is anything to report.
     pub(super) fn is_relevant(&self) -> bool {
         self.asked || self.any()
     }
@@ -372,7 +384,7 @@ impl GpuUse {
                 time: submitted,
                 ..
             } = dispatch.origin;
-            // With no thread, that was not seen.
+            // Without a thread, the submission was not observed.
             if submitted != 0 && tid != 0 {
                 self.since_submission
                     .add(time.begin.saturating_sub(submitted));
@@ -459,14 +471,15 @@ impl GpuUse {
         all
     }
 
-    /// What was estimated and how well, in words.
+    /// A remark on what was estimated, and how well.
     pub(super) fn remark(&self) -> Option<String> {
         self.classes.remark(&self.all_kernels())
     }
 
-    /// What to list of the unfinished work, oldest first, each with how many more wait behind it in its place:
-    /// all of it if there is little, else the oldest of each place. A queue that is merely deep when the recording
-    /// stops would fill the list otherwise, and what hangs is the oldest.
+    /// The unfinished work to list, oldest first, each with the number of further pieces waiting
+    /// behind it in its place. Lists all of it if there is little, otherwise the oldest of each
+    /// place: a queue that is merely deep when the recording stops would fill the list otherwise,
+    /// and the oldest is what hangs.
     pub(super) fn listed_unfinished(&self) -> Vec<(&Unfinished, u64)> {
         let mut listed: Vec<(&Unfinished, u64)> = if self.unfinished_work <= FEW as u64 {
             let all = self.unfinished.values().flat_map(|waiting| &waiting.oldest);
@@ -482,7 +495,7 @@ impl GpuUse {
         listed
     }
 
-    /// Settles what is open; nothing comes after this. `stopped` is when the recording stopped, ns.
+    /// Settles everything; must be the last call. `stopped` is when the recording stopped, ns.
     pub(super) fn finish(&mut self, stopped: u64) {
         for busy in self.agents.values_mut() {
             busy.finish(stopped);
@@ -495,7 +508,7 @@ impl GpuUse {
         }
     }
 
-    /// Work that came too late to count in full in busy times and depths.
+    /// Number of pieces of work that came too late to count in full in busy times and depths.
     pub(super) fn late(&self) -> u64 {
         let busy: u64 = self.agents.values().map(Busy::late).sum();
         let depths: u64 = self.queues.values().map(|queue| queue.depth.late()).sum();

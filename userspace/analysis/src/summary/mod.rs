@@ -1,8 +1,8 @@
 //! The summary for people: where the time went, what hangs, what was lost.
 //!
-//! [`Summary`] takes events and renders text; [`SummaryExporter`] does so within an export and writes the
-//! text where it is told to. Memory grows with the number of functions, kernels, queues, processes and
-//! remarks, not with the number of calls or dispatches.
+//! [`Summary`] takes events and renders text; [`SummaryExporter`] does this as part of an export
+//! and writes the text to its destination. Memory grows with the number of functions, kernels,
+//! queues, processes and remarks, not with the number of calls or dispatches.
 
 mod busy;
 mod counters;
@@ -37,21 +37,21 @@ use gputrace_export::{
 };
 use stats::Durations;
 
-/// Unfinished calls that are listed one by one: those open longest.
+/// Maximum number of unfinished calls that are listed: those open longest.
 const LISTED_CALLS: usize = 20;
 
-/// Remarks that are shown; a recording with more has one cause many times.
+/// Maximum number of remarks shown; if there are more, they have the same cause.
 const LISTED_NOTICES: usize = 20;
 
-/// What the summary says; `Display` renders it, as lines of plain text.
+/// The data of the summary; `Display` renders it as lines of plain text.
 #[derive(Debug, Default)]
 pub struct Summary {
     recording: Recording,
     functions: Functions,
-    /// Per group (see [`gputrace_export::functions::group`]) and function name.
+    /// Durations by group (see [`gputrace_export::functions::group`]) and function name.
     groups: BTreeMap<&'static str, HashMap<String, Durations>>,
     processes: BTreeMap<u32, ProcessUse>,
-    /// The unfinished calls open longest, longest first.
+    /// The unfinished calls that were open longest, longest first.
     unfinished: Vec<Call>,
     unfinished_calls: u64,
     notices: Vec<String>,
@@ -91,7 +91,7 @@ impl Summary {
                     .clone_from(&process.name);
             }
             Event::Call(call) => self.call(call),
-            // It says most of all, so it stands first however many there are.
+            // This is the most important remark, so it comes first however many there are.
             Event::Notice(notice) if notice.text.starts_with(NOTHING_SELECTED) => {
                 self.notices.insert(0, notice.text.clone());
             }
@@ -117,19 +117,20 @@ impl Summary {
         }
     }
 
-    /// Takes note that no more events come. Until then, busy times and queue depths are not complete.
+    /// To be called when there are no more events. Busy times and queue depths are incomplete until
+    /// then.
     pub fn finish(&mut self) {
         self.gpu.finish(self.stopped());
     }
 
-    /// When the recording stopped, or the latest moment known, ns `CLOCK_BOOTTIME`.
+    /// When the recording stopped, or else the latest known time, ns `CLOCK_BOOTTIME`.
     fn stopped(&self) -> u64 {
         let last_call = self.span.map(|(_, end)| end);
         let end = self.end.as_ref().map(|end| end.time).or(last_call);
         end.unwrap_or(self.recording.clocks.boottime)
     }
 
-    /// How long the recording took, ns.
+    /// Duration of the recording, ns.
     fn recorded(&self) -> u64 {
         self.stopped()
             .saturating_sub(self.recording.clocks.boottime)
@@ -188,7 +189,7 @@ enum Destination {
 }
 
 impl SummaryExporter {
-    /// Writes to a stream, e.g. standard error.
+    /// Writes the summary to a stream, e.g. standard error.
     pub fn to_stream(stream: impl Write + 'static) -> Self {
         Self {
             summary: Summary::default(),
@@ -197,7 +198,7 @@ impl SummaryExporter {
         }
     }
 
-    /// Writes a file.
+    /// Writes the summary to a file.
     #[must_use]
     pub fn to_file(file: OutputFile) -> Self {
         Self {
@@ -207,7 +208,8 @@ impl SummaryExporter {
         }
     }
 
-    /// Lines of tables fit into so many columns, as far as names can be clipped; `None` if they can be of any length.
+    /// Limits the lines of tables to this many columns, as far as clipping names allows; `None` for
+    /// no limit.
     #[must_use]
     pub fn within(self, columns: Option<usize>) -> Self {
         Self { columns, ..self }

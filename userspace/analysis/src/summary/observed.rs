@@ -1,4 +1,4 @@
-//! What the kernel did: sums, and what held processes up.
+//! Observations: sums, and what held processes up.
 
 use std::{
     collections::BTreeMap,
@@ -17,13 +17,13 @@ use gputrace_text::tables::{
     count, duration, table,
 };
 
-/// Threads that are listed: those that were kept from running longest.
+/// Maximum number of threads listed: those that were kept from running longest.
 const LISTED_THREADS: usize = 20;
 
-/// Evictions that are listed: the longest.
+/// Maximum number of evictions listed: the longest.
 const LISTED_EVICTIONS: usize = 20;
 
-/// How often, how long in all, and how long at most, ns.
+/// Number, total and maximum; times in ns.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sum {
     count: u64,
@@ -46,13 +46,13 @@ struct Scheduling {
     runnable: Sum,
 }
 
-/// What observations add up to.
+/// Sums of observations.
 #[derive(Debug, Default)]
 pub(super) struct Observed {
     threads: BTreeMap<(u32, u32), Scheduling>,
-    /// Others, by domain and name.
+    /// Other observations, by domain and name.
     others: BTreeMap<(u8, String), Sum>,
-    /// Times for which queues were taken off a GPU, the longest first.
+    /// Periods in which queues were off a GPU, longest first.
     evictions: Vec<Observation>,
     more_evictions: u64,
 }
@@ -87,7 +87,7 @@ impl Observed {
         }
     }
 
-    /// Whether there is anything to be shown.
+    /// Whether there is anything to show.
     pub(super) fn any(&self) -> bool {
         !self.threads.is_empty() || !self.others.is_empty()
     }
@@ -103,7 +103,8 @@ impl Observed {
         self.held_up(begin, out)
     }
 
-    /// Which processes could not use a GPU, when, and why. Times count from the recording's beginning.
+    /// Lists which processes could not use a GPU, when, and why. Times are relative to the begin of
+    /// the recording.
     fn held_up(&self, begin: u64, out: &mut Page<impl Write>) -> fmt::Result {
         if self.evictions.is_empty() {
             return Ok(());
@@ -138,7 +139,7 @@ impl Observed {
         }
     }
 
-    /// What there was besides, by name.
+    /// Lists all other observations by name.
     fn counts(&self, out: &mut Page<impl Write>) -> fmt::Result {
         if self.others.is_empty() {
             return Ok(());

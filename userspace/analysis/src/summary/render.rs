@@ -1,11 +1,11 @@
-//! The summary's text.
+//! Renders the summary's text.
 
 use std::{
     collections::HashMap,
     fmt::{self, Write},
 };
 
-use gputrace_abi::counters::DropReason;
+use gputrace_abi::{counters::DropReason, domain::Domain};
 use gputrace_capture::{
     ledger::{Ledger, LedgerRow, Looks},
     meta::{EndReason, Mode},
@@ -22,7 +22,7 @@ use gputrace_timeline::event::CallEnd;
 use super::{Durations, Summary, render_gpu};
 use gputrace_export::{functions::group_title, loss};
 
-/// Processes that are listed: those with the most calls.
+/// Maximum number of processes listed: those with the most calls.
 const LISTED_PROCESSES: usize = 20;
 
 pub(super) fn render(summary: &Summary, out: &mut Page<impl Write>) -> fmt::Result {
@@ -123,8 +123,10 @@ fn durations(
     align[0] = Left;
     table(out, &align, &rows)?;
     if stepped {
-        out.line(format_args!("  * its first instruction is single-stepped by the kernel: each duration includes that, about 1 us \
-             (in a virtual machine about 14 us)"))?;
+        out.line(format_args!(
+            "  * the kernel single-steps its first instruction: each duration \
+             includes that, about 1 us (in a virtual machine about 14 us)"
+        ))?;
     }
     Ok(())
 }
@@ -215,7 +217,8 @@ fn account(summary: &Summary, out: &mut Page<impl Write>) -> fmt::Result {
     let Some(ledger) = &summary.ledger else {
         out.paragraph(format_args!("Account"))?;
         return out.line(format_args!(
-            "  NOT KNOWN: the recorder could not write one before it ended. Calls may have been lost without notice."
+            "  NOT KNOWN: the recorder ended before it could write one. Calls may have been lost \
+             without notice."
         ));
     };
     out.paragraph(format_args!(
@@ -234,14 +237,14 @@ fn account(summary: &Summary, out: &mut Page<impl Write>) -> fmt::Result {
         out.line(format_args!(
             "  LOST: {} missing in every output.{}",
             count(total.lost(), noun),
-            remedy(&total)
+            remedy(ledger)
         ))?;
     }
     beside(ledger, out)?;
     ledger.looks.map_or(Ok(()), |looks| looked(&looks, out))
 }
 
-/// A line for each domain, and one for all if there are several.
+/// Writes a line per domain, and one for all if there are several.
 fn equations(ledger: &Ledger, out: &mut Page<impl Write>) -> fmt::Result {
     let domains = ledger.by_domain();
     let width = domains
@@ -263,7 +266,7 @@ fn equations(ledger: &Ledger, out: &mut Page<impl Write>) -> fmt::Result {
     Ok(())
 }
 
-/// Whether the account balances, or what was still open when it was written.
+/// Writes whether the account balances, or what was still open when it was written.
 fn balance(
     ledger: &Ledger,
     total: &LedgerRow,
@@ -271,7 +274,7 @@ fn balance(
     out: &mut Page<impl Write>,
 ) -> fmt::Result {
     if ledger.complete {
-        // Per CPU and domain: errors in two of them must not cancel out.
+        // By CPU and domain, so that errors in two of them cannot cancel out.
         let wrong: Vec<&LedgerRow> = ledger
             .rows
             .iter()
@@ -295,7 +298,7 @@ fn balance(
     Ok(())
 }
 
-/// What is missing and was never in the account.
+/// Writes what is missing but was never counted in the account.
 fn beside(ledger: &Ledger, out: &mut Page<impl Write>) -> fmt::Result {
     for (number, one, rest) in [
         (
@@ -316,7 +319,8 @@ fn beside(ledger: &Ledger, out: &mut Page<impl Write>) -> fmt::Result {
         (
             ledger.untraced_processes,
             "child process",
-            "not traced, because there was no room for more processes; nothing of what they did is in the account",
+            "not traced, because there was no room for more processes; the account does not \
+             include them",
         ),
     ] {
         if number > 0 {
@@ -326,14 +330,14 @@ fn beside(ledger: &Ledger, out: &mut Page<impl Write>) -> fmt::Result {
     Ok(())
 }
 
-/// What looking at read indices came to.
+/// Writes the results of looking at read indices.
 fn looked(looks: &Looks, out: &mut Page<impl Write>) -> fmt::Result {
     let percent = |share: f64| format!("{:.1} %", share * 100.0);
     let budget = f64::from(looks.budget) / 10_000.0;
     if looks.budget == 0 {
         return out.line(format_args!(
-            "  No looks at queues while recording (--look-budget 0): of kernels without completion signals only the bounds are \
-             known."
+            "  gputrace did not look at queues while recording (--look-budget 0): only bounds are \
+             known for kernels without completion signals."
         ));
     }
     if looks.looks == 0 {
@@ -373,43 +377,57 @@ fn equation(row: &LedgerRow) -> String {
     )
 }
 
-/// What helps against the reason that cost most.
-fn remedy(total: &LedgerRow) -> &'static str {
-    let worst = DropReason::ALL
-        .iter()
-        .max_by_key(|reason| total.dropped_for(**reason));
-    match worst {
-        Some(DropReason::RingFull) => {
+/// What helps against the loss that is the greatest, by domain and reason.
+fn remedy(ledger: &Ledger) -> &'static str {
+    let domains = ledger.by_domain();
+    let losses = domains.iter().flat_map(|row| {
+        let reasons = DropReason::ALL.iter();
+        reasons.map(|reason| (row.dropped_for(*reason), *reason, row.domain))
+    });
+    let Some((_, worst, domain)) = losses.max_by_key(|(lost, ..)| *lost) else {
+        return "";
+    };
+    match (worst, Domain::from_id(domain)) {
+        (DropReason::RingFull, _) => {
             " The rings were full: trace fewer domains or processes at once."
         }
-        Some(DropReason::ThreadMapFull) => {
-            " More threads were inside traced calls than are followed: trace fewer processes."
+        (DropReason::ThreadMapFull, Some(Domain::Sched)) => {
+            " More threads were without a processor than are followed: trace fewer processes."
         }
-        Some(DropReason::TooDeep) => " Calls were nested deeper than gputrace follows.",
-        Some(DropReason::TooOften) => {
+        (DropReason::ThreadMapFull, _) => {
+            " More threads were inside traced calls than gputrace follows: trace fewer processes."
+        }
+        (DropReason::TooDeep, _) => " Calls were nested deeper than gputrace follows.",
+        (DropReason::TooOften, _) => {
             " Functions were called more often than allowed: leave them out (--exclude-functions), or raise --max-call-rate."
         }
-        Some(DropReason::LostReturn) => {
+        (DropReason::LostReturn, Some(Domain::Sched)) => {
+            " The kernel did not tell gputrace when these threads got a processor again."
+        }
+        (DropReason::LostReturn, Some(Domain::KfdIoctl)) => {
+            " The kernel did not tell gputrace when these requests ended."
+        }
+        (DropReason::LostReturn, _) => {
             " gputrace saw these calls begin and not return: the program left them by longjmp, by an exception or by \
              switching stacks. `gputrace export CAPTURE -f csv` lists their domains in NAME_loss.csv."
         }
-        Some(DropReason::MemoryUnreadable) => {
+        (DropReason::MemoryUnreadable, _) => {
             " Memory of the traced process could not be read in time."
         }
-        Some(DropReason::CaptureWrite) => {
-            " The capture could not be written: see to the space on its disk."
+        (DropReason::CaptureWrite, _) => {
+            " The capture could not be written: free space on its disk."
         }
-        Some(DropReason::ProcessLimit) => {
-            " They are more than is kept of one process: the notices say which and of what."
+        (DropReason::ProcessLimit, _) => {
+            " One process exceeded a limit: the remarks say which process and which limit."
         }
-        Some(DropReason::Malformed) => {
+        (DropReason::Malformed, _) => {
             " Records were malformed, which is a defect of gputrace; please report it."
         }
-        None => "",
     }
 }
 
-/// Whether something was recorded that programs had not selected, which is among the remarks.
+/// Whether everything was recorded outside the regions that programs select; this is among the
+/// remarks.
 fn nothing_selected(summary: &Summary) -> bool {
     let mut notices = summary.notices.iter();
     notices.any(|notice| notice.starts_with(gputrace_timeline::NOTHING_SELECTED))
@@ -423,8 +441,10 @@ fn nothing(summary: &Summary, out: &mut Page<impl Write>) -> fmt::Result {
         domains.join(", ")
     };
     if summary.end.is_none() {
-        return out.paragraph(format_args!("NOTHING COULD BE READ: the capture is damaged or has no end, and no call of {domains} is in the part that is \
-             whole. What the program called is not known."));
+        return out.paragraph(format_args!(
+            "NOTHING COULD BE READ: the capture is damaged or has no end, and its intact part \
+             contains no call of {domains}. What the program called is not known."
+        ));
     }
     out.paragraph(format_args!(
         "NOTHING WAS RECORDED: no call of {domains} was seen. What to check:"
@@ -438,4 +458,41 @@ fn nothing(summary: &Summary, out: &mut Page<impl Write>) -> fmt::Result {
         out.line(format_args!("  - {hint}"))?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lost(domain: Domain, reason: DropReason, number: u64) -> LedgerRow {
+        let mut dropped = vec![0; DropReason::ALL.len()];
+        dropped[reason as usize] = number;
+        LedgerRow {
+            domain: domain.id(),
+            seen: number,
+            dropped,
+            ..LedgerRow::default()
+        }
+    }
+
+    #[test]
+    fn losses_are_explained_by_the_domain_that_has_most() {
+        let told = |rows: Vec<LedgerRow>| {
+            remedy(&Ledger {
+                rows,
+                ..Ledger::default()
+            })
+        };
+        let calls = || lost(Domain::HipRuntime, DropReason::LostReturn, 5);
+        assert!(told(vec![calls()]).contains("longjmp"));
+        // Threads that get a processor do not jump.
+        let stretches = lost(Domain::Sched, DropReason::LostReturn, 6);
+        let both = told(vec![calls(), stretches]);
+        assert!(both.contains("got a processor again"), "{both}");
+        let requests = lost(Domain::KfdIoctl, DropReason::LostReturn, 6);
+        assert!(told(vec![calls(), requests]).contains("requests ended"));
+        let threads = lost(Domain::Sched, DropReason::ThreadMapFull, 6);
+        assert!(told(vec![calls(), threads]).contains("without a processor"));
+        assert_eq!(told(Vec::new()), "");
+    }
 }

@@ -1,4 +1,4 @@
-//! The summary's text about GPU work.
+//! Renders the summary's text about GPU work.
 
 use std::{
     cmp::Reverse,
@@ -15,12 +15,13 @@ use gputrace_text::{
 
 use super::{
     Summary,
+    busy::Meaning,
     gpu_use::{BEST_FIRST, GpuUse, Qualities, WorkUse},
     stats::Durations,
 };
 use gputrace_export::{gpu::queue_id, lengths::Sum};
 
-/// Kernels and queues that are listed: those with most time or work.
+/// Maximum number of kernels and queues listed: those with the most time or work.
 const LISTED: usize = 20;
 
 pub(super) fn render(summary: &Summary, out: &mut Page<impl Write>) -> fmt::Result {
@@ -37,7 +38,7 @@ pub(super) fn render(summary: &Summary, out: &mut Page<impl Write>) -> fmt::Resu
     qualities(gpu, out)
 }
 
-/// Writes a table whose first column is text and the others numbers, but for `left` at the end.
+/// Writes a table whose first column and last `left` columns are text, and the others numbers.
 fn numbers(out: &mut Page<impl Write>, left: usize, rows: &[Vec<String>]) -> fmt::Result {
     let columns = rows.first().map_or(0, Vec::len);
     let align: Vec<Align> = (0..columns)
@@ -63,7 +64,7 @@ fn percentiles(durations: &Durations) -> impl Iterator<Item = String> {
         .into_iter()
 }
 
-/// A total: at least that if durations are missing.
+/// Formats a total; it is marked as a lower bound if durations are missing.
 fn total(sum: &Sum) -> String {
     let text = with_error(sum.total() as f64, sum.error());
     if sum.unknown() == 0 {
@@ -73,7 +74,7 @@ fn total(sum: &Sum) -> String {
     }
 }
 
-/// As [`mix`], with how many have no duration.
+/// As [`mix`], with the number of unknown durations.
 fn told(work: &WorkUse) -> String {
     let text = mix(&work.qualities);
     match work.sum.unknown() {
@@ -91,7 +92,7 @@ fn spread(work: &WorkUse) -> Vec<String> {
     }
 }
 
-/// `exact 4, bounded 1`.
+/// E.g. `exact 4, bounded 1`.
 fn mix(qualities: &Qualities) -> String {
     let parts: Vec<String> = BEST_FIRST
         .into_iter()
@@ -144,7 +145,7 @@ fn kernels(gpu: &GpuUse, out: &mut Page<impl Write>) -> fmt::Result {
         rows.push(row);
     }
     out.paragraph(format_args!(
-        "Kernels (durations that are exact or estimated; +-: standard error)"
+        "Kernels (exact or estimated durations; +-: standard error)"
     ))?;
     numbers(out, 1, &rows)?;
     more(out, kernels.len())?;
@@ -154,7 +155,7 @@ fn kernels(gpu: &GpuUse, out: &mut Page<impl Write>) -> fmt::Result {
     let sum = gpu.all_kernels();
     if sum.unknown() > 0 {
         out.line(format_args!(
-            "  How long {} of {} took is not known: totals marked >= are those of the others.",
+            "  How long {} of {} took is not known: totals marked >= do not include them.",
             sum.unknown(),
             count(sum.count(), "kernel")
         ))?;
@@ -182,7 +183,7 @@ fn copies(gpu: &GpuUse, out: &mut Page<impl Write>) -> fmt::Result {
         let moved = bytes(copies.bytes);
         (direction.name().to_owned(), moved, copies)
     });
-    // How much a kernel moves, its packet does not say.
+    // A kernel's packet does not say how many bytes it moves.
     let by_kernels = gpu.by_kernels.iter().map(|(kernel, copies)| {
         let name = format!("{} by kernels of HIP's", kernel.name());
         (name, "-".to_owned(), copies)
@@ -205,7 +206,7 @@ fn copies(gpu: &GpuUse, out: &mut Page<impl Write>) -> fmt::Result {
         rows.push(row);
     }
     out.paragraph(format_args!(
-        "Copies (durations that are exact or estimated, and rates of these; +-: standard error)"
+        "Copies (exact or estimated durations, and their rates; +-: standard error)"
     ))?;
     numbers(out, 1, &rows)
 }
@@ -237,21 +238,23 @@ fn agents(summary: &Summary, out: &mut Page<impl Write>) -> fmt::Result {
         let (least, most) = (least as f64, most as f64);
         estimated |= least < most;
         let shares = [ns, least, most].map(|ns| percent(ns, recorded));
-        let [time, share] = busy_figures(ns, busy.is_least(), shares);
+        let [time, share] = busy_figures(ns, busy.meaning(summary.recorded()), shares);
         let mut row = vec![
             gpu.gpus.agent_title(*node),
             busy.kernels.to_string(),
             time,
             share,
-            gaps.calls.to_string(),
+            match (gaps.calls, busy.untimed) {
+                (0, 1..) => "-".to_owned(),
+                (calls, _) => calls.to_string(),
+            },
         ];
         if gaps.calls == 0 {
             row.extend(heading(["-"; 4]));
         } else {
             let mut shown: Vec<String> = percentiles(gaps).collect();
-            let sure = busy.sure_gaps.durations.max;
-            if let Some(longest) = shown.last_mut().filter(|_| sure < gaps.max) {
-                *longest = format!("{longest} (>= {})", duration(sure as f64));
+            if let Some(longest) = shown.last_mut() {
+                *longest = duration_with_range(gaps.max, busy.longest_gap_range());
             }
             row.extend(shown);
         }
@@ -261,16 +264,21 @@ fn agents(summary: &Summary, out: &mut Page<impl Write>) -> fmt::Result {
     numbers(out, 0, &rows)?;
     if estimated {
         out.line(format_args!(
-            "  In parentheses: the range in which it is. Least: what is proven, and estimates less two standard errors. \
-             Most: estimates and two standard errors; kernels without one as long as is possible."
+            "  In parentheses: the range that contains the truth. Least: what is proven, and \
+             estimates minus two standard errors. Most: estimates plus two standard errors, and \
+             kernels without an estimate at their longest possible duration."
         ))?;
     }
     if untimed > 0 {
+        let (they, them) = if untimed == 1 {
+            ("it", "it")
+        } else {
+            ("they", "them")
+        };
         out.line(format_args!(
-            "  How long {} took is not known: what is proven of {} is in the times (>=), and what {} can have taken in the range.",
+            "  How long {} took is not known: what is proven of {them} is in the times, and what {they} can have taken in the \
+             range; time in which {they} can have run is no gap.",
             count(untimed, "kernel"),
-            if untimed == 1 { "it" } else { "them" },
-            if untimed == 1 { "it" } else { "they" }
         ))?;
     }
     if gpu.late() > 0 {
@@ -282,16 +290,26 @@ fn agents(summary: &Summary, out: &mut Page<impl Write>) -> fmt::Result {
     Ok(())
 }
 
-/// How long a GPU was busy, and the shares (most likely, least and most) of the recording. Where nothing is known but the
-/// most, there is only the range.
-fn busy_figures(ns: f64, is_least: bool, [share, least, most]: [f64; 3]) -> [String; 2] {
-    match (is_least, ns) {
-        (true, 0.0) => ["-".to_owned(), format!("{least:.2}-{most:.2}")],
-        (true, _) => [
+/// How long a GPU was busy, and the shares of the recording (most likely, least and most). If only
+/// the upper bound is known, just the range.
+fn busy_figures(ns: f64, meaning: Meaning, [share, least, most]: [f64; 3]) -> [String; 2] {
+    match meaning {
+        Meaning::Nothing => ["-".to_owned(), format!("{least:.2}-{most:.2}")],
+        Meaning::Least => [
             format!(">= {}", duration(ns)),
             format!(">= {}", with_range(share, (least, most), 2)),
         ],
-        (false, _) => [duration(ns), with_range(share, (least, most), 2)],
+        Meaning::Estimate => [duration(ns), with_range(share, (least, most), 2)],
+    }
+}
+
+/// `1.20 ms (900 us-1.50 ms)`, or one time where the range says nothing else; ns.
+fn duration_with_range(value: u64, (least, most): (u64, u64)) -> String {
+    let [shown, least, most] = [value, least, most].map(|ns| duration(ns as f64));
+    if least == shown && most == shown {
+        shown
+    } else {
+        format!("{shown} ({least}-{most})")
     }
 }
 
@@ -316,7 +334,7 @@ fn queues(gpu: &GpuUse, out: &mut Page<impl Write>) -> fmt::Result {
             queue.pid.to_string(),
             queue.dispatches.to_string(),
             with_range(queue.depth().mean(), queue.depth_range(), 1),
-            queue.depth().most.to_string(),
+            with_range(queue.depth().most as f64, queue.deepest_range(), 0),
             queue.unfinished.to_string(),
             gpu.gpus.agent_title(queue.node),
         ]);
@@ -331,7 +349,7 @@ fn queues(gpu: &GpuUse, out: &mut Page<impl Write>) -> fmt::Result {
 fn latencies(gpu: &GpuUse, out: &mut Page<impl Write>) -> fmt::Result {
     let mut rows = vec![heading(["From", "Dispatches", "p50", "p95", "p99", "Max"])];
     for (name, latency) in [
-        ("begin of the API call", &gpu.since_call),
+        ("start of the API call", &gpu.since_call),
         ("submission to the queue", &gpu.since_submission),
     ] {
         if latency.calls > 0 {
@@ -344,7 +362,7 @@ fn latencies(gpu: &GpuUse, out: &mut Page<impl Write>) -> fmt::Result {
         return Ok(());
     }
     out.paragraph(format_args!(
-        "Launch latency (to the begin on the GPU; exact times only)"
+        "Launch latency (to the start on the GPU; exact times only)"
     ))?;
     numbers(out, 0, &rows)
 }
@@ -428,7 +446,7 @@ fn unfinished(summary: &Summary, out: &mut Page<impl Write>) -> fmt::Result {
     }
 }
 
-/// Always printed: how much of the rest is worth what.
+/// Writes the table of qualities, which tells how far to trust the other figures. Always printed.
 fn qualities(gpu: &GpuUse, out: &mut Page<impl Write>) -> fmt::Result {
     out.paragraph(format_args!("Quality of GPU times"))?;
     let mut rows = vec![heading([
@@ -452,7 +470,8 @@ fn qualities(gpu: &GpuUse, out: &mut Page<impl Write>) -> fmt::Result {
     let timed = gpu.kernel_qualities.timed() + gpu.copy_qualities.timed();
     if timed < all {
         out.line(format_args!(
-            "  {} of {all} have no times of their own: only bounds, or when they were submitted.",
+            "  {} of {all} have no times of their own: only bounds, or the time of their \
+             submission.",
             all - timed
         ))?;
     }
@@ -477,7 +496,7 @@ mod tests {
     use super::*;
     use gputrace_export::synthetic::{START, dispatch, estimated, events, submitted};
 
-    /// The first line that begins with `begin`, but for spaces; empty if there is none.
+    /// The first line that begins with `begin`, ignoring leading spaces; empty if there is none.
     fn line<'a>(text: &'a str, begin: &str) -> &'a str {
         text.lines()
             .find(|line| line.trim_start().starts_with(begin))
@@ -500,7 +519,8 @@ mod tests {
             work.kernel = Some(kernel);
             summary.event(&Event::Dispatch(Box::new(work)));
         };
-        // The second kernel takes more, though it ran less often and has the greater error.
+        // The second kernel takes more time in total, though it ran less often and has the larger
+        // error.
         for number in 1..=10 {
             let begin = START + number * 10_000_000;
             add(1, estimated(begin, begin + 10_400, 0, 300));
@@ -539,17 +559,20 @@ mod tests {
 
     #[test]
     fn a_busy_gpu_has_a_number_only_where_something_is_known() {
-        let shown = |ns, is_least, shares| busy_figures(ns, is_least, shares);
-        assert_eq!(shown(0.0, true, [0.0, 0.0, 95.81]), ["-", "0.00-95.81"]);
+        let shown = |ns, meaning, shares| busy_figures(ns, meaning, shares);
         assert_eq!(
-            shown(5e6, true, [1.5, 1.25, 95.81]),
+            shown(0.0, Meaning::Nothing, [0.0, 0.0, 95.81]),
+            ["-", "0.00-95.81"]
+        );
+        assert_eq!(
+            shown(5e6, Meaning::Least, [1.5, 1.25, 95.81]),
             [">= 5.00 ms", ">= 1.50 (1.25-95.81)"]
         );
         assert_eq!(
-            shown(5e6, false, [1.5, 1.25, 2.0]),
+            shown(5e6, Meaning::Estimate, [1.5, 1.25, 2.0]),
             ["5.00 ms", "1.50 (1.25-2.00)"]
         );
-        assert_eq!(shown(0.0, false, [0.0; 3]), ["0 ns", "0.00"]);
+        assert_eq!(shown(0.0, Meaning::Estimate, [0.0; 3]), ["0 ns", "0.00"]);
     }
 
     #[test]

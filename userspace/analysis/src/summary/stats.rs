@@ -1,19 +1,20 @@
-//! Durations of the calls of one function.
+//! Statistics of durations, e.g. of the calls of one function.
 
 use hdrhistogram::Histogram;
 
-/// Significant digits of a percentile: it is at most 1 % too high. A histogram of two digits takes a few
-/// KiB for short calls and 60 KiB at worst, so memory is bounded by the number of functions.
+/// Significant digits of the histogram: a percentile is at most 1 % too high. A histogram of two
+/// digits takes a few KiB for short calls and 60 KiB at worst, so memory is bounded by the number
+/// of functions.
 const DIGITS: u8 = 2;
 
-/// Exact sums and extremes, approximate percentiles. All in ns.
+/// Exact sums and extremes, and approximate percentiles. All in ns.
 #[derive(Debug, Default)]
 pub(crate) struct Durations {
     pub(crate) calls: u64,
     pub(crate) total: u128,
     pub(crate) min: u64,
     pub(crate) max: u64,
-    /// Whether they include the single-stepping of an instruction.
+    /// Whether the durations include the single-stepping of an instruction.
     pub(crate) stepped: bool,
     histogram: Option<Histogram<u64>>,
 }
@@ -39,12 +40,12 @@ impl Durations {
             self.histogram = Histogram::new(DIGITS).ok();
         }
         if let Some(histogram) = &mut self.histogram {
-            // It grows as needed; a value that it cannot hold would need more bits than there are.
+            // The histogram grows as needed, and can hold any `u64`.
             let _ = histogram.record(ns);
         }
     }
 
-    /// 0 if there are no calls.
+    /// Mean duration, ns; 0 if there are no calls.
     pub(crate) fn average(&self) -> f64 {
         if self.calls == 0 {
             0.0
@@ -53,7 +54,7 @@ impl Durations {
         }
     }
 
-    /// How many there are in each bucket that has any; bucket n begins at 10^(n / `per_decade`) ns.
+    /// Number of durations in each non-empty bucket; bucket n begins at 10^(n / `per_decade`) ns.
     pub(crate) fn buckets(&self, per_decade: f64) -> Vec<(u32, u64)> {
         let mut buckets: Vec<(u32, u64)> = Vec::new();
         for recorded in self.histogram.iter().flat_map(Histogram::iter_recorded) {
@@ -69,7 +70,7 @@ impl Durations {
         buckets
     }
 
-    /// The duration that `percent` of the calls do not exceed, to within 1 %.
+    /// The duration that `percent` of the calls do not exceed, accurate to 1 %.
     pub(crate) fn percentile(&self, percent: f64) -> u64 {
         let value = self
             .histogram

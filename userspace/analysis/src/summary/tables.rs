@@ -1,7 +1,9 @@
-//! Tables of statistics in the form that rocprofv3 prints: `--summary`, `--summary-per-domain`, `--summary-groups`.
+//! Tables of statistics in the form that rocprofv3 prints: `--summary`, `--summary-per-domain`,
+//! `--summary-groups`.
 //!
-//! They count what the CSV statistics count: finished calls, allocations and scratch memory, and GPU work whose
-//! duration is known, exact or estimated. What is not in a table is said below it. Memory grows with the number of names.
+//! They count the same as the CSV statistics: finished calls, allocations and scratch memory, and
+//! GPU work whose duration is known, exact or estimated. Remarks below a table say what is not in
+//! it. Memory grows with the number of names.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -43,7 +45,7 @@ pub enum Units {
 }
 
 impl Units {
-    /// As rocprofv3 calls it.
+    /// Its name in rocprofv3.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -54,7 +56,7 @@ impl Units {
         }
     }
 
-    /// Decimals that a number of it has if it is exact to the nanosecond.
+    /// Number of decimals for a resolution of one nanosecond.
     const fn decimals(self) -> usize {
         match self {
             Self::Sec => 9,
@@ -73,7 +75,7 @@ impl Units {
         }
     }
 
-    /// A number of ns in this unit, exact.
+    /// Formats a number of ns exactly in this unit.
     fn exact(self, ns: u128) -> String {
         let size = match self {
             Self::Sec => 1_000_000_000,
@@ -90,7 +92,7 @@ impl Units {
     }
 }
 
-/// A group of domains that a table is about.
+/// A group of domains that share a table.
 #[derive(Clone, Debug)]
 pub struct DomainGroup {
     given: String,
@@ -98,69 +100,73 @@ pub struct DomainGroup {
 }
 
 impl DomainGroup {
-    /// The domains whose whole names, e.g. `KERNEL_DISPATCH`, `HIP_API`, match the regular expression.
+    /// The domains whose whole names, e.g. `KERNEL_DISPATCH`, `HIP_API`, match a regular
+    /// expression.
     ///
     /// # Errors
-    /// If it is not one.
+    /// If the regular expression is invalid.
     pub fn new(given: &str) -> Result<Self, regex::Error> {
         Ok(Self {
             given: given.to_owned(),
-            // The first shows mistakes in what was given, the second is what is meant.
+            // The first parse reports errors in the user's text, the second adds the anchors.
             regex: Regex::new(given).and_then(|_| Regex::new(&format!("^(?:{given})$")))?,
         })
     }
 
-    /// What the user gave.
+    /// The regular expression as the user gave it.
     #[must_use]
     pub fn given(&self) -> &str {
         &self.given
     }
 }
 
-/// Which tables there are.
+/// Which tables to print.
 #[derive(Clone, Debug, Default)]
 pub struct TableOptions {
-    /// One for each domain.
+    /// One table per domain.
     pub per_domain: bool,
-    /// One for each of these groups.
+    /// One table for each of these groups.
     pub groups: Vec<DomainGroup>,
-    /// One for all domains together, if there is anything to be in it.
+    /// One table for all domains together, unless it would be empty.
     pub whole: bool,
     /// Unit of durations.
     pub units: Units,
-    /// Percentiles of the durations that have columns, 0 to 100; each is right to within 1 %.
+    /// Percentiles of the durations to show in columns, 0 to 100; accurate to 1 %.
     pub percentiles: Vec<f64>,
-    /// Whether the recording's remarks follow; a summary beside the tables has them already.
+    /// Whether the recording's remarks follow; a summary printed with the tables has them already.
     pub remarks: bool,
-    /// How many columns lines may have: longer names are clipped in the middle. `None` if lines can be of any length.
+    /// Maximum width of lines in columns: longer names are clipped in the middle. `None` for no
+    /// limit.
     pub columns: Option<usize>,
 }
 
 impl TableOptions {
-    /// Whether there are none.
+    /// Whether no tables are to be printed.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         !self.per_domain && self.groups.is_empty() && !self.whole
     }
 }
 
-/// What is known of a domain.
+/// Statistics of a domain.
 #[derive(Debug, Default)]
 struct DomainUse {
     names: HashMap<String, NameUse>,
-    /// Durations of work of GPUs, with how sure they are.
+    /// Durations of GPU work with their standard errors.
     sum: Sum,
-    /// Those in the table that happened at some time within their durations: scratch memory.
+    /// Number of entries in the table that happened at an unknown time within their durations:
+    /// scratch memory.
     at_most: u64,
-    /// Those not in the table: calls that had not returned, work without times of its own.
+    /// Number of entries not in the table: calls that had not returned, work without times of its
+    /// own.
     not_counted: u64,
 }
 
-/// What is known of a name.
+/// Statistics of a name.
 #[derive(Debug, Default)]
 struct NameUse {
     moments: Moments,
-    /// If there are percentiles.
+    /// Set if percentiles are shown.
     durations: Option<Durations>,
 }
 
@@ -176,7 +182,7 @@ pub struct Tables {
 }
 
 impl Tables {
-    /// Nothing counted yet.
+    /// Starts with empty statistics.
     #[must_use]
     pub fn new(options: TableOptions) -> Self {
         Self {
@@ -278,7 +284,7 @@ impl Tables {
         heading
     }
 
-    /// The row of a name; `all` is the duration of all rows together, ns.
+    /// The row of a name; `all` is the total duration of all rows, ns.
     fn cells(&self, name: &str, domain: String, used: &NameUse, all: u128) -> Vec<String> {
         let units = self.options.units;
         let moments = &used.moments;
@@ -306,7 +312,7 @@ impl Tables {
         row
     }
 
-    /// What there is to know about the durations of a table, and what is not in it.
+    /// Remarks about the durations in a table, and about what is not in it.
     fn remarks(
         &self,
         groups: &[&'static str],
@@ -424,7 +430,7 @@ impl fmt::Display for Tables {
     }
 }
 
-/// As C's `%.3e`: an exponent of a sign and at least two digits.
+/// Formats like C's `%.3e`, whose exponent has a sign and at least two digits.
 fn scientific(value: f64) -> String {
     let text = format!("{value:.3e}");
     match text.split_once('e') {
@@ -439,7 +445,7 @@ fn scientific(value: f64) -> String {
     }
 }
 
-/// Rows between bars; the first is the heading. Names on the left, numbers on the right.
+/// Writes rows separated by bars, the heading first. Names are left-aligned, numbers right-aligned.
 fn grid(rows: &[Vec<String>], f: &mut Page<impl fmt::Write>) -> fmt::Result {
     let width = |column| {
         let cells = rows.iter().filter_map(|row: &Vec<String>| row.get(column));
@@ -449,7 +455,7 @@ fn grid(rows: &[Vec<String>], f: &mut Page<impl fmt::Write>) -> fmt::Result {
             .unwrap_or(0)
     };
     let mut widths: Vec<usize> = (0..rows.first().map_or(0, Vec::len)).map(width).collect();
-    // A bar before each column and behind the last one, and a blank on both sides of each cell.
+    // A bar before each column and after the last one, and a space on both sides of each cell.
     let between = 3 * widths.len() + 1;
     fit(&mut widths, |column| column == 0, between, f.columns());
     for (number, row) in rows.iter().enumerate() {

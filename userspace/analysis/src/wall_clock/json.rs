@@ -1,4 +1,4 @@
-//! The report as JSON, with the keys of timemory's documents: each process is a rank.
+//! Writes the report as JSON with the keys of timemory's documents: each process is a rank.
 
 use std::io::{self, Write};
 
@@ -56,7 +56,7 @@ fn graph(part: &Part) -> Vec<Value> {
     part.rows.iter().map(|row| node(part, row)).collect()
 }
 
-/// A row. `accum` and what is in `stats` but `count` are ns; `repr_data` is in seconds.
+/// A row. `accum` and all of `stats` except `count` are ns; `repr_data` is in seconds.
 fn node(part: &Part, row: &Row) -> Value {
     let stats = &row.stats;
     json!({
@@ -75,7 +75,7 @@ fn node(part: &Part, row: &Row) -> Value {
             "count": stats.count,
             "min": stats.min,
             "max": stats.max,
-            // Larger than what numbers in JSON hold exactly.
+            // Too large for an exact number in JSON.
             "sqr": stats.squares as f64,
             "mean": stats.mean(),
             "stddev": stats.deviation(),

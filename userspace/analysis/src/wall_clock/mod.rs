@@ -1,13 +1,15 @@
-//! Where the time went, as a tree of calls: each function under those that called it, for each thread and for all
-//! threads of a process together.
+//! Where the time went, as a tree of calls: each function below its callers, for each thread, and
+//! for all threads of a process together.
 //!
-//! The text and the JSON document are in the manner of rocprofiler-systems' `wall_clock.txt` and `wall_clock.json`
-//! (those of timemory): label, count, depth, metric, unit, sum, mean, min, max, variance, standard deviation and the
-//! share of the time that was not spent in functions below. Functions of the program, API calls and nested ranges of
-//! markers are in one tree. Ranges that may overlap with others, and marks, are not in it: they contain nothing.
+//! The text and the JSON document follow rocprofiler-systems' `wall_clock.txt` and
+//! `wall_clock.json` (the formats of timemory): label, count, depth, metric, unit, sum, mean, min,
+//! max, variance, standard deviation, and the share of the time that was not spent in functions
+//! below. Functions of the program, API calls and nested ranges of markers share one tree. Ranges
+//! that may overlap with others, and marks, are not in it: they contain nothing.
 //!
-//! Times of calls that had not returned count up to the moment until which they were open. A call whose caller was
-//! lost is shown below the next one around it, or, if none is known, at the top; how many there are is said.
+//! A call that had not returned counts up to the time until which it was open. A call whose caller
+//! was lost is shown below the next known call around it, or at the top if there is none; the
+//! number of such calls is shown.
 
 mod json;
 mod text;
@@ -34,16 +36,16 @@ use tree::{Stats, Thread, Tree};
 pub struct Row {
     /// The function, or [`gputrace_export::functions::UNKNOWN_FUNCTION`].
     pub label: String,
-    /// Calls around it in the report.
+    /// Number of calls around it in the report.
     pub depth: usize,
-    /// Calls and their times, ns.
+    /// Number and times of its calls, ns.
     pub stats: Stats,
-    /// Of the sum, what was not spent in the rows below it, ns.
+    /// Part of the sum that was not spent in the rows below, ns.
     pub own: u64,
 }
 
 impl Row {
-    /// [`Row::own`] in per cent of the sum; 0 if that is 0.
+    /// [`Row::own`] in percent of the sum; 0 if the sum is 0.
     #[must_use]
     pub fn self_percent(&self) -> f64 {
         if self.stats.sum == 0 {
@@ -53,15 +55,15 @@ impl Row {
     }
 }
 
-/// The report on a thread, or on all threads of a process.
+/// The report on one thread, or on all threads of a process.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Part {
     /// The process.
     pub pid: u32,
-    /// The thread, and its number in the order of their first calls, the main thread's being 0; `None` for all threads
-    /// together.
+    /// The thread id, and the thread's number in order of first calls, where the main thread is 0;
+    /// `None` for all threads together.
     pub thread: Option<(u32, usize)>,
-    /// The rows, callers before what they called.
+    /// The rows, callers before callees.
     pub rows: Vec<Row>,
 }
 
@@ -70,10 +72,10 @@ pub struct Part {
 pub struct WallClockExporter {
     directory: OutputDir,
     name: String,
-    /// `None`: until the recording says whether it has functions of programs.
+    /// `None` until the recording says whether functions of programs were traced.
     active: Option<bool>,
     functions: Functions,
-    /// Functions that are texts of markers which are in no tree.
+    /// Functions that stand for texts of markers that are in no tree.
     aside: HashSet<u32>,
     /// By process, then thread.
     threads: BTreeMap<u32, BTreeMap<u32, Thread>>,
@@ -82,7 +84,8 @@ pub struct WallClockExporter {
 }
 
 impl WallClockExporter {
-    /// Files go to `directory`. Without `asked`, there are none unless functions of programs were traced.
+    /// Writes files to `directory`. Without `asked`, it writes them only if functions of programs
+    /// were traced.
     #[must_use]
     pub fn new(directory: OutputDir, name: &str, asked: bool) -> Self {
         Self {
@@ -115,7 +118,8 @@ impl WallClockExporter {
             .fold(0, |lost, row| lost.saturating_add(row.lost()));
     }
 
-    /// The reports, those on whole processes first, and how many calls have no known caller although they had one.
+    /// The reports on whole processes, the reports on threads, and the number of calls whose caller
+    /// is unknown.
     fn parts(self) -> (Vec<Part>, Vec<Part>, u64) {
         let (mut merged, mut single, mut orphans) = (Vec::new(), Vec::new(), 0);
         for (pid, threads) in self.threads {
@@ -196,7 +200,8 @@ impl Exporter for WallClockExporter {
         };
         remark(
             lost,
-            "calls were lost, see NAME_loss.csv or the summary; their time is in the rows that called them",
+            "calls were lost, see NAME_loss.csv or the summary; the rows that called them include \
+             their time",
         );
         remark(
             unfinished,
@@ -204,7 +209,8 @@ impl Exporter for WallClockExporter {
         );
         remark(
             orphans,
-            "calls were made by calls, or in ranges, that are not recorded; they stand below the next one that is, or at the top",
+            "calls were made by calls, or in ranges, that are not recorded; they appear below the \
+             next recorded one, or at the top",
         );
 
         let mut text = BufWriter::new(directory.file(&format!("{name}_wall_clock.txt"))?);

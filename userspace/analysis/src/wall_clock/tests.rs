@@ -59,14 +59,15 @@ fn callers_that_are_lost_are_told() {
     assert_eq!(report(&[inner]), (vec![(3, 0, 1, 10, 10)], 1));
 }
 
-/// What is directly in a range.
+/// The call directly inside a range.
 fn inside(range: u64, call: Call) -> Call {
     Call { range, ..call }
 }
 
 #[test]
 fn ranges_contain_what_is_made_in_them() {
-    // Function 1 calls 2 twice: in range 8 of a range 9, and after it. Ranges come when they have ended.
+    // Function 1 calls 2 twice: in range 8 inside range 9, and after it. Ranges come when they have
+    // ended.
     let in_range = inside(12, call(2, 13, 10, 20, 30));
     let inner = inside(11, call(8, 12, 10, 15, 40));
     let outer = call(9, 11, 10, 10, 60);
@@ -87,7 +88,7 @@ fn ranges_contain_what_is_made_in_them() {
         let calls: Vec<Call> = order.into_iter().cloned().collect();
         assert_eq!(report(&calls), (expected.clone(), 0));
     }
-    // Without anything around it.
+    // Without an enclosing call.
     let alone = inside(11, call(2, 13, 0, 20, 30));
     let outer = call(9, 11, 0, 10, 60);
     assert_eq!(
@@ -117,7 +118,7 @@ fn statistics() {
     };
     assert_eq!(stats, expected);
     assert!((stats.mean() - 5.0).abs() < 1e-9);
-    // 32 divided by 7.
+    // Variance is 32 divided by 7.
     assert!((stats.variance() - 32.0 / 7.0).abs() < 1e-9);
 }
 
@@ -133,12 +134,12 @@ fn absurd_times_do_not_panic() {
     assert!(stats.deviation().is_finite());
 }
 
-/// Nested calls, as a thread makes them: what each does is a number of calls inside it.
+/// A synthetic call and the calls inside it.
 #[derive(Clone, Debug)]
 struct Work {
     function: u32,
     inside: Vec<Work>,
-    /// It is a range, not a call.
+    /// Whether it is a range instead of a call.
     is_range: bool,
 }
 
@@ -159,7 +160,7 @@ fn work() -> impl Strategy<Value = Vec<Work>> {
     prop::collection::vec(nested, 0..5)
 }
 
-/// Makes the calls; by path their numbers and times.
+/// Makes the calls, and their numbers and times by path.
 fn perform(
     work: &[Work],
     path: &mut Vec<u32>,
@@ -192,8 +193,8 @@ fn perform(
 }
 
 proptest! {
-    /// Calls come in groups by when they ended, each group in order of begin: as the timeline gives them. Ranges come when
-    /// the call that ends them would.
+    /// Calls come as the timeline emits them: in groups by their ends, each group in order of
+    /// begin. Ranges come when the call that ends them would.
     #[test]
     fn the_order_of_groups_does_not_matter(work in work(), cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..6)) {
         let (mut calls, mut truth) = (Vec::new(), BTreeMap::new());

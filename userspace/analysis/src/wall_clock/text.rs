@@ -1,4 +1,4 @@
-//! The report as text.
+//! Writes the report as text.
 
 use std::io::{self, Write};
 
@@ -11,12 +11,12 @@ const COLUMNS: [&str; 12] = [
     "% SELF",
 ];
 
-/// Deeper rows are not indented any further.
+/// Maximum indentation; deeper rows are not indented further.
 const MAX_INDENT: usize = 64;
-/// Longer labels do not make the column wider.
+/// Maximum width of the label column; longer labels overflow it.
 const MAX_WIDTH: usize = 100;
 
-/// Writes tables of whole processes, then those of threads.
+/// Writes the tables of whole processes, then those of threads.
 pub(super) fn write(
     to: &mut impl Write,
     merged: &[Part],
@@ -76,7 +76,7 @@ fn table<'a>(
 
 fn write_row(to: &mut impl Write, cells: &[String; 12], widths: &[usize; 12]) -> io::Result<()> {
     for (column, (cell, width)) in cells.iter().zip(widths).enumerate() {
-        // Text to the left, numbers to the right.
+        // Text is left-aligned, numbers are right-aligned.
         match column {
             0 | 3 | 4 => write!(to, "| {cell:<width$} ")?,
             _ => write!(to, "| {cell:>width$} ")?,
@@ -104,7 +104,7 @@ fn cells(part: &Part, row: &Row) -> [String; 12] {
     ]
 }
 
-/// `|00>>> |_fib(long)`: the thread, and a branch for each depth.
+/// The label, e.g. `|00>>> |_fib(long)`: the thread, and a branch for each level.
 pub(super) fn label(part: &Part, row: &Row) -> String {
     let thread = match part.thread {
         Some((_, number)) => format!("|{number:02}>>> "),

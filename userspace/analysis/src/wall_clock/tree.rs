@@ -1,21 +1,22 @@
-//! Trees of calls with statistics. Memory grows with the number of different paths, not with that of calls.
+//! Trees of calls with statistics. Memory grows with the number of distinct call paths, not with
+//! the number of calls.
 
 use std::collections::{BTreeMap, HashMap};
 
 use gputrace_timeline::event::Call;
 
-/// Numbers and times of calls, ns.
+/// Number and times of calls, ns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
-    /// Calls.
+    /// Number of calls.
     pub count: u64,
     /// Sum of their times.
     pub sum: u64,
     /// Sum of the squares of their times.
     pub squares: u128,
-    /// Shortest.
+    /// Shortest time.
     pub min: u64,
-    /// Longest.
+    /// Longest time.
     pub max: u64,
 }
 
@@ -30,7 +31,7 @@ impl Stats {
         });
     }
 
-    /// Saturates: times may come from a file that anyone could have written.
+    /// Saturates, because times may come from an untrusted file.
     fn merge(&mut self, other: &Self) {
         if other.count == 0 {
             return;
@@ -46,7 +47,7 @@ impl Stats {
         self.squares = self.squares.saturating_add(other.squares);
     }
 
-    /// Average time, ns; 0 without calls.
+    /// Mean time, ns; 0 without calls.
     #[must_use]
     pub fn mean(&self) -> f64 {
         if self.count == 0 {
@@ -55,13 +56,15 @@ impl Stats {
         self.sum as f64 / self.count as f64
     }
 
-    /// Variance of the times, ns², of a sample (divided by one less than their number); 0 for a single one.
+    /// Sample variance of the times, ns² (divided by one less than their number); 0 for a single
+    /// one.
     #[must_use]
     pub fn variance(&self) -> f64 {
         if self.count < 2 {
             return 0.0;
         }
-        // Exact up to the division: count · Σt² - (Σt)², which is not negative unless something saturated.
+        // Exact up to the division: count · Σt² - (Σt)², which is not negative unless something
+        // saturated.
         let sum = u128::from(self.sum);
         let spread = match (
             self.squares.checked_mul(u128::from(self.count)),
@@ -80,23 +83,23 @@ impl Stats {
     }
 }
 
-/// A function below others.
+/// A function with its path of callers.
 #[derive(Clone, Debug, Default)]
 struct Node {
     stats: Stats,
-    /// When it was first called there, ns: the order in which rows are shown.
+    /// When it was first called there, ns: rows are shown in this order.
     first: u64,
-    /// What it is below; `None` for the root, and for a node that waits for its place.
+    /// The node above; `None` for the root, and for a node that has no place yet.
     parent: Option<usize>,
-    /// By function.
+    /// Children by function.
     children: BTreeMap<u32, usize>,
 }
 
-/// A tree of calls; its root stands for none.
+/// A tree of calls; its root stands for no call.
 #[derive(Clone, Debug)]
 pub struct Tree {
     nodes: Vec<Node>,
-    /// Nodes that are not in use.
+    /// Unused nodes.
     free: Vec<usize>,
 }
 
@@ -112,7 +115,7 @@ impl Default for Tree {
 }
 
 impl Tree {
-    /// A node that is nowhere yet.
+    /// Creates a node that has no place yet.
     fn create(&mut self, first: u64) -> usize {
         let node = Node {
             first,
@@ -128,7 +131,7 @@ impl Tree {
         self.nodes.len() - 1
     }
 
-    /// The node of `function` below `parent`.
+    /// The node of `function` below `parent`, created if necessary.
     fn child(&mut self, parent: usize, function: u32, first: u64) -> usize {
         let known = self
             .nodes
@@ -156,7 +159,7 @@ impl Tree {
         }
     }
 
-    /// Calls directly below a node.
+    /// Number of calls directly below a node.
     fn calls_below(&self, node: usize) -> u64 {
         let children = self.nodes.get(node).map(|node| node.children.values());
         let stats = children
@@ -166,13 +169,13 @@ impl Tree {
         stats.map(|child| child.stats.count).sum()
     }
 
-    /// Whether `node` is below `other`, or is it.
+    /// Whether `node` is `other` or is below it.
     fn is_below(&self, node: usize, other: usize) -> bool {
         let up = |node: &usize| self.nodes.get(*node).and_then(|node| node.parent);
         std::iter::successors(Some(node), up).any(|node| node == other)
     }
 
-    /// Moves what is below `from` to below `to`, which is not below `from`.
+    /// Moves everything below `from` to below `to`, which must not be below `from`.
     fn transplant(&mut self, from: usize, to: usize) {
         let mut moves = vec![(from, to)];
         while let Some((from, to)) = moves.pop() {
@@ -216,8 +219,8 @@ impl Tree {
         }
     }
 
-    /// Every node: function, depth, statistics, and time not spent below it, ns. Callers come before what they called,
-    /// what was called first comes first.
+    /// All nodes as (function, depth, statistics, time not spent below it in ns). Callers come
+    /// before callees, and siblings are in order of their first calls.
     pub fn rows(&self) -> impl Iterator<Item = (u32, usize, Stats, u64)> {
         let mut rows = Vec::new();
         let mut next = self.below(ROOT, 0);
@@ -241,7 +244,7 @@ impl Tree {
         rows.into_iter()
     }
 
-    /// What is directly below a node, the last first.
+    /// The children of a node, last one first.
     fn below(&self, index: usize, depth: usize) -> Vec<(u32, usize, usize)> {
         let children = self.nodes.get(index).map(|node| &node.children);
         let mut list: Vec<(u64, u32, usize)> = children
@@ -262,7 +265,7 @@ impl Tree {
     }
 }
 
-/// A call around those that come next.
+/// A call that encloses the calls that come next.
 #[derive(Clone, Copy, Debug)]
 struct Open {
     correlation: u64,
@@ -271,17 +274,18 @@ struct Open {
     node: usize,
 }
 
-/// The calls of one thread on their way into a tree.
+/// Builds a tree from the calls of one thread.
 ///
-/// Calls come in the order that [`gputrace_timeline::event`] promises: an earlier call before a later one that it does
-/// not enclose, but an enclosing call perhaps after those inside it, and a range always. The latter wait below a node of
-/// their own until their caller or range comes.
+/// Calls come in the order that [`gputrace_timeline::event`] promises: an earlier call comes before
+/// a later one that it does not enclose, but an enclosing call may come after the calls inside it,
+/// and a range always does. Calls whose caller or range has not come yet wait below a node of their
+/// own.
 #[derive(Clone, Debug, Default)]
 pub struct Thread {
     tree: Tree,
-    /// Calls that enclose the one that came last, and itself; outermost first.
+    /// The last call and the calls that enclose it, outermost first.
     open: Vec<Open>,
-    /// Calls whose caller has not come yet, by its correlation id.
+    /// Nodes of calls whose caller has not come yet, by the caller's correlation id.
     waiting: HashMap<u64, usize>,
     strays: u64,
 }
@@ -303,7 +307,7 @@ impl Thread {
         let parent = self.parent(call);
         let node = self.tree.child(parent, call.function, call.begin);
         self.tree.add(node, call.end.saturating_sub(call.begin));
-        // Only a damaged capture has calls that are inside themselves.
+        // Only a damaged capture has calls inside themselves.
         let inner = self.waiting.get(&call.correlation).copied();
         if let Some(inner) = inner.filter(|inner| !self.tree.is_below(node, *inner)) {
             self.waiting.remove(&call.correlation);
@@ -338,7 +342,7 @@ impl Thread {
                     // Ranges come when they have ended.
                     break;
                 }
-                // What stands between the two would have come by now.
+                // Anything between the two would have come by now.
                 self.strays += 1;
                 return last.node;
             }
@@ -354,7 +358,7 @@ impl Thread {
         }
     }
 
-    /// The tree, and how many calls had a caller that is not in it.
+    /// The tree, and the number of calls whose caller is not in it.
     #[must_use]
     pub fn finish(mut self) -> (Tree, u64) {
         for node in std::mem::take(&mut self.waiting).into_values() {

@@ -40,7 +40,7 @@ fn span_record() -> Span {
     }
 }
 
-/// A capture of a notice, some records, and its end.
+/// A capture with a notice, some records, and its end.
 fn capture(records: &[u8]) -> Vec<u8> {
     let mut file = Cursor::new(Vec::new());
     let mut writer = CaptureWriter::create(&mut file, &Recording::default()).unwrap();
@@ -51,7 +51,7 @@ fn capture(records: &[u8]) -> Vec<u8> {
     writer.meta(&Meta::Notice(notice)).unwrap();
     drop(writer);
     let mut bytes = file.into_inner();
-    // The writer takes whole records only.
+    // The writer accepts only complete records.
     let mut end = Vec::new();
     Meta::End(End::default()).encode(&mut end).unwrap();
     for (sequence, kind, payload) in [
@@ -79,7 +79,7 @@ fn lines(capture: Vec<u8>, selection: &Selection) -> Vec<String> {
     lines
 }
 
-/// Those of some kinds.
+/// Selects lines of these kinds.
 fn only(kinds: &[&str]) -> Selection {
     Selection {
         kinds: kinds.iter().map(|name| name.parse().unwrap()).collect(),
@@ -124,7 +124,7 @@ fn every_block_and_record_has_a_line() {
         lines[3]
     );
     assert!(lines[4].ends_with(r#" comm="a \"b\"\n""#), "{}", lines[4]);
-    // Places: that of a record is where its bytes are.
+    // Positions: that of a record is where its bytes begin.
     let places: Vec<usize> = lines
         .iter()
         .map(|line| line.split_whitespace().next().unwrap().parse().unwrap())
@@ -191,7 +191,7 @@ fn what_makes_no_sense_is_shown_as_bytes() {
     let short = short.as_bytes()[..24].to_vec();
     let mut unknown = short.clone();
     unknown[2] = 200;
-    // Its size is less than that of a header.
+    // Its size is smaller than a header.
     let broken = [3, 0, 1, 0];
     let lines = lines(
         capture(&[&short[..], &unknown, &broken].concat()),
@@ -209,7 +209,7 @@ proptest! {
         records in proptest::collection::vec(any::<u8>(), 0..2_000),
         kinds in proptest::collection::vec((any::<u8>(), 0_usize..60), 0..20),
     ) {
-        // Records with sizes that fit, so that all kinds are reached.
+        // Records with fitting sizes, so that all kinds are reached.
         let mut run = Vec::new();
         for (kind, words) in kinds {
             let size = 8 + 8 * words;

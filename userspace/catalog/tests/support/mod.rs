@@ -1,4 +1,4 @@
-//! Headers as plain text, what libraries export, and where tests find both.
+//! Headers as plain text, exported functions of libraries, and where tests find both.
 #![allow(dead_code, reason = "not every test uses all of it")]
 
 use std::collections::BTreeSet;
@@ -8,14 +8,14 @@ use std::path::Path;
 use gputrace_catalog::classify;
 use object::{Object as _, ObjectSymbol as _, SymbolKind};
 
-/// The file, or `None` with a printed reason: then the test has nothing to check here.
+/// Reads a file; `None` with a printed reason, in which case the test has nothing to check here.
 pub(crate) fn read(path: &Path) -> Option<Vec<u8>> {
     fs::read(path)
         .inspect_err(|error| gputrace_skip::skipped(&format!("{}: {error}", path.display())))
         .ok()
 }
 
-/// What this test needs is not there: a reason to skip it, but where it was promised.
+/// Prints that a requirement of this test is missing and skips it, or fails if it was required.
 pub(crate) fn lacking(what: &str) {
     let promised = std::env::var_os("GPUTRACE_REQUIRE_ROCM").is_some_and(|value| value == "1");
     assert!(!promised, "{what}; `cargo xtask test` fetches it");
@@ -51,7 +51,7 @@ pub(crate) fn declarations(roots: &[&Path], headers: &[&str]) -> Option<String> 
     )
 }
 
-/// The parameters with which `name` is declared: what is between commas between its parentheses.
+/// The parameters in the declaration of `name`: the parts between commas inside its parentheses.
 pub(crate) fn declared_parameters<'a>(code: &'a str, name: &str) -> Option<Vec<&'a str>> {
     code.match_indices(name).find_map(|(at, _)| {
         let before = code[..at].trim_end();

@@ -1,4 +1,4 @@
-//! Options that choose what is traced, made from the rows of the catalogue.
+//! Options that choose what is traced, generated from the catalogue's rows.
 
 use std::collections::BTreeMap;
 
@@ -7,12 +7,12 @@ use gputrace_catalog::options::DOMAIN_OPTIONS;
 
 use super::values::boolean;
 
-/// Domains that were given, on or off, by the option's name.
+/// Domain options that were given, with their values, by name of the option.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct DomainArgs(BTreeMap<&'static str, bool>);
 
 impl DomainArgs {
-    /// What was given for an option of the catalogue, by its name without dashes.
+    /// The value given for an option of the catalogue, by its name without dashes.
     pub(crate) fn get(&self, option: &str) -> Option<bool> {
         self.0.get(option).copied()
     }

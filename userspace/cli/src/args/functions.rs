@@ -1,4 +1,4 @@
-//! Options about functions besides ROCm's.
+//! Options about functions other than ROCm's.
 
 use std::path::PathBuf;
 
@@ -21,11 +21,11 @@ pub(crate) struct FunctionArgs {
     #[arg(long, value_name = "REGEX")]
     pub(crate) functions: Option<Regex>,
 
-    /// With --functions: leave out those whose names match.
+    /// With --functions: leave out functions whose names match.
     #[arg(long, value_name = "REGEX", requires = "functions")]
     pub(crate) exclude_functions: Option<Regex>,
 
-    /// With --functions: leave out those with fewer instructions.
+    /// With --functions: leave out functions with fewer instructions.
     #[arg(long, value_name = "N", default_value_t = 0, requires = "functions")]
     pub(crate) min_instructions: usize,
 
@@ -42,14 +42,14 @@ pub(crate) struct FunctionArgs {
     #[arg(long, value_name = "N", default_value_t = 250_000)]
     pub(crate) max_call_rate: u64,
 
-    /// Remove the probes of one of these functions, for the rest of the recording, when they take
-    /// more than this share of one CPU for some seconds. 0: keep them.
+    /// Remove the probes of such a function for the rest of the recording if they take more than
+    /// this share of one CPU for some seconds. 0: keep them.
     #[arg(long, value_name = "PERCENT", default_value_t = 50)]
     pub(crate) max_probe_time: u32,
 }
 
 impl FunctionArgs {
-    /// What they ask for.
+    /// The functions that the options ask for.
     pub(crate) fn extra(&self) -> ExtraFunctions {
         ExtraFunctions {
             libraries: self.library.iter().cloned().map(LibraryName::new).collect(),

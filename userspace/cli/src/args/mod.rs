@@ -1,4 +1,4 @@
-//! The command line. Names follow rocprofv3's where it has one.
+//! The command line. Options have rocprofv3's names where it has them.
 
 mod domains;
 mod functions;
@@ -28,22 +28,22 @@ use crate::{
     post::{DiffArgs, DumpArgs, FilterArgs, MergeArgs, QueryArgs, ReportArgs, SummaryCommand},
 };
 
-/// First lines of the help: what people type.
+/// First lines of the help: typical commands.
 const EXAMPLES: &str = "\
 Examples:
-  sudo gputrace -- ./app --its-args       trace a program from its first call on
+  sudo gputrace -- ./app --its-args       launch a program and trace it from its first call
   sudo gputrace -p 1234 --duration 10s    trace a running process for ten seconds
-  sudo gputrace                           trace every process of this node, until Ctrl-C
+  sudo gputrace                           trace every process of this node until Ctrl-C
   sudo gputrace -S -f csv -- ./app        print a summary, write rocprofv3's CSV files
-  gputrace export run.gtcap -f pftrace    make outputs of an earlier recording, without root
-  gputrace report run.gtcap               make a page of HTML: timeline, tables, histograms
+  gputrace export run.gtcap -f pftrace    make outputs from an earlier recording, without root
+  gputrace report run.gtcap               make an HTML page: timeline, tables, histograms
   gputrace query run.gtcap 'SELECT * FROM top_kernels'
   gputrace diff before.gtcap after.gtcap  show what became slower or faster
-  gputrace list --probes                  show which functions can be traced, and what each costs
+  gputrace list --probes                  show which functions can be traced, and their cost
 
 Open NAME_results.pftrace at https://ui.perfetto.dev";
 
-/// How completions are installed.
+/// How to install completions.
 const COMPLETIONS: &str = "\
 Examples:
   gputrace completions bash > /etc/bash_completion.d/gputrace
@@ -52,22 +52,22 @@ Examples:
 
 /// Explains the exit codes at the end of the long help.
 const EXIT_CODES: &str = "\
-Exit status: that of the program, if gputrace started one and its recording succeeded; otherwise
+Exit status: the program's, if gputrace launched one and recorded it successfully; otherwise
   0  success                                 6  no permission (run with sudo)
-  1  any other failure                       7  the kernel lacks a feature that is needed
+  1  any other failure                       7  the kernel lacks a required feature
   2  wrong usage                             8  the output or capture cannot be written
   3  no such process or program              9  the capture cannot be read
   4  the process has no ROCm libraries      10  the capture is from a newer version
   5  the process or library cannot be       11  a library file cannot be used
      traced (architecture, static runtime)  12  the SQL of a query is wrong
                                             13  the captures cannot be merged
-                                            14  the file is there already (--force)
+                                            14  the file already exists (--force)
                                             15  the capture is damaged or has no end:
                                                 the outputs have all that can be read
                                            130  stopped by a second Ctrl-C; export, query
                                                 and so on: by Ctrl-C (143: SIGTERM)";
 
-/// Trace AMD GPU work (HIP, HSA) of unmodified, even already running, programs, from outside.
+/// Trace AMD GPU work (HIP, HSA) of unmodified programs from outside, even while they run.
 #[derive(Debug, Parser)]
 #[command(
     name = "gputrace",
@@ -77,7 +77,8 @@ Exit status: that of the program, if gputrace started one and its recording succ
     after_long_help = EXIT_CODES,
     args_conflicts_with_subcommands = true,
     subcommand_negates_reqs = true,
-    // Of an option given twice the last counts, as with rocprofv3: scripts add options to those that they were given.
+    // If an option is given twice, the last value counts, as in rocprofv3: scripts append options
+    // to those that they were given.
     args_override_self = true
 )]
 pub(crate) struct Cli {
@@ -97,18 +98,18 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Make outputs from a capture.
     ///
-    /// Files of the same names are replaced, as rocprofv3 does. Files of an earlier export that
-    /// this one does not make stay.
+    /// Replaces files of the same names, like rocprofv3. Keeps files of an earlier export that this
+    /// one does not write.
     Export(Box<ExportArgs>),
     /// Print where the time went in a capture.
     Summary(Box<SummaryCommand>),
-    /// Make one page of HTML from a capture: timeline, tables, histograms, losses.
+    /// Make an HTML page from a capture: timeline, tables, histograms, losses.
     Report(Box<ReportArgs>),
-    /// Execute SQL over a capture, with rocpd's tables and views.
+    /// Run SQL on a capture, with rocpd's tables and views.
     Query(Box<QueryArgs>),
     /// Compare two captures: which kernels and calls became slower or faster.
     Diff(Box<DiffArgs>),
-    /// Make outputs from several captures, of one host or several, on one timeline.
+    /// Combine captures from one or several hosts on one timeline.
     Merge(Box<MergeArgs>),
     /// Print the blocks and records of a capture as they are stored, for developers of gputrace.
     Dump(DumpArgs),
@@ -120,32 +121,32 @@ pub(crate) enum Command {
     Ps(PsArgs),
     /// Show what a process holds in the driver, and how fast it changes.
     Kfd(KfdArgs),
-    /// Try what can be recorded here, and say what to do about the rest.
+    /// Check what can be recorded here, and show how to fix the rest.
     Doctor(DoctorArgs),
-    /// Check on this machine's GPU that recordings are right.
+    /// Check that recordings are right on this machine's GPU.
     ///
-    /// Takes about a minute: a bundled program asks the GPU's runtime for the times of its kernels and copies, and is recorded in
-    /// every mode meanwhile.
+    /// Takes about a minute. A bundled program asks the GPU's runtime for the times of its kernels
+    /// and copies, while gputrace records it in every mode.
     Verify(VerifyArgs),
     /// The program that `verify` records.
     #[command(hide = true)]
     VerifyWork(WorkArgs),
-    /// Print a script that completes gputrace's command line.
+    /// Print a shell completion script.
     #[command(before_help = COMPLETIONS)]
     Completions {
-        /// For which shell.
+        /// Name of the shell.
         shell: Shell,
     },
     /// Write gputrace's manual pages.
     #[command(before_help = "Example: gputrace man /usr/local/share/man/man1 && man gputrace")]
     Man {
-        /// Where to [default: only the first page, to stdout].
+        /// Output directory [default: only the first page, to stdout].
         directory: Option<PathBuf>,
     },
 }
 
 impl Command {
-    /// Whether it works on captures, which may take long.
+    /// Whether the command works on captures, which may take long.
     pub(crate) const fn reads_captures(&self) -> bool {
         matches!(
             self,
@@ -160,7 +161,7 @@ impl Command {
     }
 }
 
-/// The program that somebody wants to trace who forgot the `--` before it.
+/// The program to trace, if the user forgot the `--` before it.
 pub(crate) fn forgotten_dashes(error: &clap::Error) -> Option<String> {
     let text = |kind| match error.get(kind) {
         Some(ContextValue::String(text)) => Some(text.clone()),
@@ -169,7 +170,7 @@ pub(crate) fn forgotten_dashes(error: &clap::Error) -> Option<String> {
     let word = match error.kind() {
         ErrorKind::InvalidSubcommand => text(ContextKind::InvalidSubcommand),
         ErrorKind::UnknownArgument => text(ContextKind::InvalidArg),
-        // It stands behind an option that could do without a value: `gputrace -S ./app`.
+        // It follows an option whose value is optional: `gputrace -S ./app`.
         ErrorKind::ValueValidation if text(ContextKind::InvalidArg)?.ends_with("[<BOOL>]") => {
             text(ContextKind::InvalidValue).filter(|word| word.contains('/'))
         }
@@ -184,7 +185,7 @@ pub(crate) fn forgotten_dashes(error: &clap::Error) -> Option<String> {
 pub(crate) struct ExportArgs {
     /// The capture (.gtcap).
     pub(crate) capture: PathBuf,
-    /// Outputs; by default beside the capture, with its name. Files that are there already are replaced.
+    /// Outputs; by default next to the capture, with its name. Existing files are replaced.
     #[command(flatten)]
     pub(crate) output: OutputArgs,
     /// Part of the recording.
@@ -196,10 +197,10 @@ pub(crate) struct ExportArgs {
 #[derive(Debug, Args)]
 #[command(before_help = "Example: gputrace list --probes --library /opt/rocm/lib/libamdhip64.so")]
 pub(crate) struct ListArgs {
-    /// List every function with the place and cost of its probe, not only the libraries.
+    /// Also list every function with the place and cost of its probe.
     #[arg(long)]
     pub(crate) probes: bool,
-    /// Only this library file; by default those of running processes and those installed.
+    /// Only this library file (default: the libraries of running processes, and installed ones).
     #[arg(long, value_name = "PATH")]
     pub(crate) library: Vec<PathBuf>,
     /// Show every option of rocprofv3, and what gputrace does with it (Markdown).

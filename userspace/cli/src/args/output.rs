@@ -15,14 +15,15 @@ use crate::{kernels::KernelArgs, summary::SummaryArgs};
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Output")]
 pub(crate) struct OutputArgs {
-    /// Directory for outputs [default: %hostname%, or . if -o is given]. May have placeholders, see -o.
+    /// Directory for outputs [default: %hostname%, or . if -o is given]. Accepts the placeholders
+    /// of -o.
     #[arg(short = 'd', long, value_name = "DIR")]
     pub(crate) output_directory: Option<PathBuf>,
 
     /// First part of every file name [default: %pid%]. Placeholders: %hostname%, %pid%, %ppid%,
     /// %nid%, %rank%, %size%, %job%, %tag%, %argv%, %argN%, %cwd%, %launch_time%, %launch_date%,
     /// %env{NAME}%. In their values, '_' replaces '/' and leading dots. With - and -f text or -f
-    /// ndjson, lines go to stdout while recording, and no file is kept.
+    /// ndjson, gputrace prints to stdout while recording and keeps no file.
     #[arg(short = 'o', long, value_name = "NAME")]
     pub(crate) output_file: Option<String>,
 
@@ -43,9 +44,9 @@ pub(crate) struct OutputArgs {
           value_parser = boolean, action = ArgAction::Set, default_value = "false", hide_default_value = true)]
     pub(crate) output_config: bool,
 
-    /// Replace an earlier recording of the same name: remove all files that gputrace makes under
+    /// Replace an earlier recording of the same name: remove all files that gputrace writes under
     /// that name, including its report (NAME.html). For recordings only: `export` and `merge`
-    /// always replace the files that they make, as rocprofv3 does, and leave others alone.
+    /// always replace the files that they write, like rocprofv3, and leave other files alone.
     #[arg(long)]
     pub(crate) force: bool,
 
@@ -74,21 +75,21 @@ pub(crate) struct OutputArgs {
           value_parser = boolean, action = ArgAction::Set, default_value = "false", hide_default_value = true)]
     pub(crate) stats: bool,
 
-    /// With -f csv: also write NAME_arguments.csv, with a row for each argument and each result of
-    /// a call.
+    /// With -f csv: also write NAME_arguments.csv, with one row per argument and per result of a
+    /// call.
     #[arg(long, num_args = 0..=1, value_name = "BOOL", default_missing_value = "true",
           value_parser = boolean, action = ArgAction::Set, default_value = "false", hide_default_value = true)]
     pub(crate) csv_arguments: bool,
 
-    /// Write NAME_wall_clock.txt and .json: the time of functions and API calls by caller and callee, for each thread
-    /// and together [default: if --functions was given].
+    /// Write NAME_wall_clock.txt and .json: the time of functions and API calls by caller and
+    /// callee, for each thread and for all threads [default: if --functions was given].
     #[arg(long, num_args = 0..=1, value_name = "BOOL", default_missing_value = "true",
           value_parser = boolean, action = ArgAction::Set)]
     pub(crate) wall_clock: Option<bool>,
 
     /// With -f pftrace: show GPU work in one row per HSA queue (the default). With =False, in one
-    /// row per HIP stream, as rocprofv3 does without this option; work whose stream is not known
-    /// has a row of its own.
+    /// row per HIP stream, as rocprofv3 does without this option; work without a known stream has
+    /// its own row.
     #[arg(long, num_args = 0..=1, value_name = "BOOL", default_missing_value = "true",
           value_parser = boolean, action = ArgAction::Set, default_value = "true", hide_default_value = true)]
     pub(crate) group_by_queue: bool,
@@ -99,16 +100,16 @@ pub(crate) struct OutputArgs {
           value_parser = boolean, action = ArgAction::Set, default_value = "false", hide_default_value = true)]
     pub(crate) perfetto_compress: bool,
 
-    /// With -f pftrace: write kernels and copies a second time, as Perfetto's own GPU events, which fill
-    /// the viewer's GPU section and the table gpu_slice. Durations that are added up over the table
-    /// slice are then twice what they are.
+    /// With -f pftrace: write kernels and copies a second time, as Perfetto's own GPU events, which
+    /// fill the viewer's GPU section and the table gpu_slice. Sums of durations over the table
+    /// slice then count this work twice.
     #[arg(long, num_args = 0..=1, value_name = "BOOL", default_missing_value = "true",
           value_parser = boolean, action = ArgAction::Set, default_value = "false", hide_default_value = true)]
     pub(crate) perfetto_gpu_events: bool,
 
     /// Show only what programs did between roctxProfilerResume and roctxProfilerPause, or between
     /// similar calls (hipProfilerStart, roctracer_start, rocprofsys_user_start_trace). The capture
-    /// has everything.
+    /// contains everything.
     #[arg(long, num_args = 0..=1, value_name = "BOOL", default_missing_value = "true",
           value_parser = boolean, action = ArgAction::Set, default_value = "false", hide_default_value = true)]
     pub(crate) selected_regions: bool,
@@ -133,7 +134,7 @@ pub(crate) enum AgentIndex {
     TypeRelative,
 }
 
-/// The value of `-f`: a name of the registry of formats.
+/// Parser of the value of `-f`: a name from the registry of formats.
 fn format() -> impl TypedValueParser<Value = Format> {
     let names = Format::all().map(|format| PossibleValue::new(format.name()).help(format.help()));
     PossibleValuesParser::new(names)

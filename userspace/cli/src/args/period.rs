@@ -1,11 +1,11 @@
-//! Collection periods, as rocprofv3 writes them.
+//! Collection periods in rocprofv3's syntax.
 
 use std::{str::FromStr, time::Duration};
 
 use clap::ValueEnum;
 use gputrace_session::Period;
 
-/// `DELAY:TIME:REPEAT`, the first two in a unit that another option gives.
+/// `DELAY:TIME:REPEAT`; the unit of the first two is given by another option.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Triple {
     delay: f64,
@@ -44,7 +44,8 @@ impl FromStr for Triple {
 }
 
 impl Triple {
-    /// With its unit. A time too long to be one is as long as can be, and one too short is a nanosecond.
+    /// The period with its unit. A time that is too long becomes the longest possible one, and one
+    /// that is too short becomes a nanosecond.
     pub(crate) fn period(self, unit: PeriodUnit) -> Period {
         let unit = match unit {
             PeriodUnit::Hour => 3600.0,
@@ -54,7 +55,7 @@ impl Triple {
             PeriodUnit::Usec => 1e-6,
             PeriodUnit::Nsec => 1e-9,
         };
-        // A century: what adds up does not overflow a clock.
+        // A century, so that sums cannot overflow a clock.
         let longest = Duration::from_secs(100 * 366 * 86400);
         let time = |number: f64| {
             let time = Duration::try_from_secs_f64(number * unit);

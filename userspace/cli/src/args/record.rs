@@ -27,23 +27,23 @@ pub(crate) struct RecordArgs {
     )]
     pub(crate) pids: Vec<u32>,
 
-    /// Take options from this YAML or JSON file: `jobs:` with a list of jobs, each with options and
+    /// Read options from this YAML or JSON file: `jobs:` with a list of jobs, each with options and
     /// their values. Each job runs the program once. Outputs of several jobs go to pass_1, pass_2,
     /// ...
     #[arg(short = 'i', long, value_name = "FILE")]
     pub(crate) input: Option<PathBuf>,
 
-    /// Trace every process of this node (the default without a program or -p).
+    /// Trace every process of this node (the default if neither a program nor -p is given).
     #[arg(short = 'a', long, conflicts_with_all = ["pids", "program"])]
     pub(crate) all: bool,
 
-    /// With -p: wait for the process to load the ROCm libraries if it has not yet.
+    /// With -p: if the process has not loaded the ROCm libraries yet, wait until it does.
     #[arg(long, requires = "pids")]
     pub(crate) wait: bool,
 
-    /// Also trace the processes that a traced process creates. With =False, -p puts breakpoints
-    /// only into the processes named. Otherwise every process that maps the same libraries has
-    /// breakpoints, and pays for the first check of each call.
+    /// Also trace the children of traced processes. With =False, -p puts breakpoints only into the
+    /// named processes. Otherwise every process that maps the same libraries gets breakpoints, and
+    /// each of its calls pays for a first check.
     #[arg(long, visible_alias = "attach-children", num_args = 0..=1, value_name = "BOOL", default_missing_value = "true",
           value_parser = boolean, action = ArgAction::Set, default_value = "true", hide_default_value = true)]
     pub(crate) follow_forks: bool,
@@ -56,9 +56,9 @@ pub(crate) struct RecordArgs {
     #[arg(long, value_name = "MSEC", conflicts_with = "duration")]
     pub(crate) attach_duration_msec: Option<u64>,
 
-    /// Record only in periods: wait DELAY, record for TIME, and do so REPEAT times (0: without
-    /// end), e.g. 1:0.5:3. Give several to run them one after the other. What begins in a period is
-    /// recorded, even if it ends later.
+    /// Record only in periods: wait DELAY, record for TIME, and repeat this REPEAT times (0:
+    /// without end), e.g. 1:0.5:3. Several values run one after the other. Whatever begins in a
+    /// period is recorded, even if it ends later.
     #[arg(short = 'P', long, value_name = "DELAY:TIME:REPEAT", value_parser = str::parse::<Triple>)]
     pub(crate) collection_period: Vec<Triple>,
 
@@ -78,8 +78,8 @@ pub(crate) struct RecordArgs {
     #[arg(long, value_name = "REGEX", help_heading = "What to trace")]
     pub(crate) exclude: Option<Regex>,
 
-    /// Also trace those of HSA's polling functions whose names match (hsa_signal_load_* and
-    /// similar). They are off because programs call them millions of times a second.
+    /// Also trace HSA's polling functions (hsa_signal_load_* and similar) whose names match. They
+    /// are off by default because programs call them millions of times a second.
     #[arg(long, value_name = "REGEX", help_heading = "What to trace")]
     pub(crate) hsa_include: Option<Regex>,
 
@@ -87,7 +87,8 @@ pub(crate) struct RecordArgs {
     #[command(flatten)]
     pub(crate) functions: FunctionArgs,
 
-    /// Record these tracepoints of the kernel, of all processes: CATEGORY:NAME or CATEGORY:* (repeat or separate by commas).
+    /// Record these tracepoints of the kernel, of all processes: CATEGORY:NAME or CATEGORY:*
+    /// (repeat or separate by commas).
     #[arg(long, value_name = "TRACEPOINT", value_delimiter = ',', value_parser = tracepoint, help_heading = "What to trace")]
     pub(crate) tracepoint: Vec<String>,
 

@@ -29,28 +29,29 @@ pub(crate) struct TuningArgs {
     #[arg(long, value_name = "N", default_value_t = 4096)]
     pub(crate) max_threads: u32,
 
-    /// Share of one core that may be spent on timing kernels that have no completion signals. 0: do
-    /// not time them.
+    /// Share of one core that gputrace may spend on timing kernels without completion signals. 0:
+    /// do not time them.
     ///
-    /// Most kernels of a process that gputrace attached to have no completion signals. gputrace
-    /// times them by looking at how far the GPU has read their queues: the more looks, the narrower
-    /// the windows. It does not look while queues are empty. Without looks, only the submission of
-    /// these kernels is known, and at the end of the recording whether the GPU had read them.
+    /// After gputrace attaches to a process, most of its kernels have no completion signals.
+    /// gputrace times them by looking at how far the GPU has read their queues: more looks make the
+    /// windows narrower. It does not look while queues are empty. Without looks, gputrace knows
+    /// only when these kernels were submitted, and at the end of the recording whether the GPU had
+    /// read them.
     #[arg(long, value_name = "PERCENT", default_value = "2", value_parser = share)]
     pub(crate) look_budget: u32,
 
-    /// Do not hold a thread of a launched program while a library that it has loaded gets its
-    /// probes. The first calls of that library may then be missed.
+    /// Do not hold a thread of a launched program while a library that it loaded gets its probes.
+    /// gputrace may then miss the first calls of that library.
     #[arg(long, alias = "no-stop")]
     pub(crate) no_hold: bool,
 
-    /// Do not set GPU_FORCE_QUEUE_PROFILING=1 for a launched program. The variable makes HIP 5.4
-    /// and later ask the GPU to stamp every kernel. Without it, the times of most kernels are not
+    /// Do not set GPU_FORCE_QUEUE_PROFILING=1 for a launched program. This variable makes HIP 5.4
+    /// and later have the GPU stamp every kernel. Without it, the times of most kernels are not
     /// exact.
     #[arg(long)]
     pub(crate) no_queue_profiling: bool,
 
-    /// Show the log of the kernel-side programs.
+    /// Show the log of the eBPF programs.
     #[arg(long)]
     pub(crate) debug_ebpf: bool,
 
@@ -62,25 +63,25 @@ pub(crate) struct TuningArgs {
 /// Attach back-ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Backend {
-    /// uprobe_multi where the kernel has it, else perf.
+    /// uprobe_multi if the kernel supports it, otherwise perf.
     Auto,
     /// One link for hundreds of functions (Linux 6.6 and later).
     #[value(name = "uprobe_multi")]
     UprobeMulti,
-    /// One perf event for each function and direction: slow to remove.
+    /// One perf event per function and direction: slow to remove.
     Perf,
 }
 
 /// Places for the programs of `--kfd-trace`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum KfdProbes {
-    /// The cheapest that the kernel allows.
+    /// The cheapest place that the kernel allows.
     Auto,
     /// A trampoline around the driver's handler; needs the BTF of the amdgpu module.
     Fentry,
     /// Breakpoints at the driver's handler.
     Kprobe,
-    /// The tracepoints of ioctl(2): every system call on the machine becomes some ns slower.
+    /// The tracepoints of ioctl(2): slows every system call on the machine by some ns.
     Syscall,
 }
 

@@ -1,4 +1,4 @@
-//! Values of options.
+//! Parsers of option values.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ pub(crate) fn tracepoint(text: &str) -> Result<String, String> {
     }
 }
 
-/// As rocprofv3 reads booleans.
+/// A boolean, in the forms that rocprofv3 accepts.
 pub(crate) fn boolean(text: &str) -> Result<bool, String> {
     match text.to_ascii_lowercase().as_str() {
         "1" | "true" | "yes" | "y" | "on" | "t" => Ok(true),
@@ -23,7 +23,7 @@ pub(crate) fn boolean(text: &str) -> Result<bool, String> {
     }
 }
 
-/// A number with a unit of time; seconds if there is none.
+/// A number with a unit of time; seconds without a unit.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let digits = text
         .find(|c: char| !c.is_ascii_digit() && c != '.')
@@ -42,22 +42,22 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
         .map_err(|_| "expected a number, e.g. 10s".to_owned())?;
     match Duration::try_from_secs_f64(number * seconds) {
         Ok(duration) if !duration.is_zero() => Ok(duration),
-        _ => Err("must be more than 0 and not absurdly long".to_owned()),
+        _ => Err("must be more than 0 and not too long".to_owned()),
     }
 }
 
-/// Per cent, as millionths; at most all.
+/// A percentage, returned in millionths; at most 100 %.
 pub(crate) fn share(text: &str) -> Result<u32, String> {
     let number: f64 = text
         .trim_end_matches('%')
         .parse()
-        .map_err(|_| "expected per cent of one core, e.g. 2 or 0.5".to_owned())?;
+        .map_err(|_| "expected a percentage of one core, e.g. 2 or 0.5".to_owned())?;
     if !(0.0..=100.0).contains(&number) {
         return Err("must be from 0 to 100".to_owned());
     }
     let millionths = (number * 10_000.0).round() as u32;
     if millionths == 0 && number > 0.0 {
-        return Err("is next to nothing; 0 is for no looks".to_owned());
+        return Err("is too small; use 0 for no looks".to_owned());
     }
     Ok(millionths)
 }

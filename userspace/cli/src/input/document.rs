@@ -1,4 +1,4 @@
-//! A YAML or JSON file as a tree that remembers lines.
+//! Parses a YAML or JSON file into a tree with line numbers.
 
 use std::{io, path::Path};
 
@@ -8,39 +8,39 @@ use serde::de::IgnoredAny;
 
 use super::InputError;
 
-/// Longer files are not files of options, bytes.
+/// Maximum size in bytes: a longer file does not contain options.
 const MAX_FILE: u64 = 1 << 20;
 
-/// How deep lists and mappings may be nested; options need three.
+/// Maximum nesting of lists and mappings; options need three levels.
 const MAX_DEPTH: usize = 16;
 
-/// A value and where it begins.
+/// A value and its position.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Node {
-    /// Counted from 1.
+    /// Line, counted from 1.
     pub(super) line: usize,
     pub(super) content: Content,
 }
 
-/// What a value is.
+/// The content of a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Content {
     /// `null`, `~`, or nothing at all.
     Null,
-    /// Text, a number or a truth value, as written.
+    /// Text, a number or a boolean, as written.
     Text(String),
     List(Vec<Node>),
     Mapping(Vec<(Key, Node)>),
 }
 
-/// A key and where it stands.
+/// A key and its position.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Key {
     pub(super) line: usize,
     pub(super) name: String,
 }
 
-/// Reads a file. What its name ends with says what it is.
+/// Reads a file. Its extension determines the format.
 pub(super) fn read(path: &Path) -> Result<Node, InputError> {
     let failed = |cause: io::Error| InputError::Read {
         path: path.to_owned(),
@@ -63,14 +63,14 @@ pub(super) fn read(path: &Path) -> Result<Node, InputError> {
     };
     if own::metadata(path).map_err(failed)?.len() > MAX_FILE {
         return Err(failed(io::Error::other(
-            "it has more than 1 MiB, too much for options",
+            "it is larger than 1 MiB, too large for options",
         )));
     }
     let text = own::read_text(path).map_err(failed)?;
     parse(&text, is_json).map_err(|Fault { line, reason }| InputError::at(path, line, reason))
 }
 
-/// What is wrong with a file.
+/// An error in a file.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Fault {
     pub(super) line: usize,
@@ -84,10 +84,10 @@ fn fault(line: usize, reason: impl Into<String>) -> Fault {
     }
 }
 
-/// The tree of a text.
+/// Parses a text.
 pub(super) fn parse(text: &str, is_json: bool) -> Result<Node, Fault> {
     if is_json {
-        // Every JSON document is a YAML document, but not the other way round.
+        // Every JSON document is a YAML document, but not vice versa.
         serde_json::from_str::<IgnoredAny>(text)
             .map_err(|error| fault(error.line(), format!("this is not JSON: {error}")))?;
     }
@@ -132,11 +132,11 @@ pub(super) fn parse(text: &str, is_json: bool) -> Result<Node, Fault> {
                 },
                 None => continue,
             },
-            // They would let a short file stand for an endless one.
+            // Aliases would let a short file expand without end.
             Event::Alias(_) => {
                 return Err(fault(
                     line,
-                    "aliases (*name) are not taken; write the value again",
+                    "aliases (*name) are not supported; repeat the value",
                 ));
             }
             Event::DocumentStart(_) if root.is_some() => {
@@ -162,7 +162,7 @@ pub(super) fn parse(text: &str, is_json: bool) -> Result<Node, Fault> {
     }))
 }
 
-/// A list or mapping that has not ended.
+/// An open list or mapping.
 struct Open {
     line: usize,
     inside: Inside,
@@ -170,7 +170,7 @@ struct Open {
 
 enum Inside {
     List(Vec<Node>),
-    /// With the key whose value comes next.
+    /// The pairs so far, and the key whose value comes next.
     Mapping(Vec<(Key, Node)>, Option<Key>),
 }
 

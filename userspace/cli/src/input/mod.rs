@@ -1,4 +1,5 @@
-//! Files of options (`-i`), as rocprofv3 has them: a list of jobs, each a mapping from options to values.
+//! Option files (`-i`) in rocprofv3's format: a list of jobs, each a mapping from options to
+//! values.
 //!
 //! ```yaml
 //! jobs:
@@ -8,9 +9,9 @@
 //!     output_format: [csv, pftrace]
 //! ```
 //!
-//! A key is the name of an option, with `_` or `-`. Several jobs run the program several times; their outputs go to
-//! `pass_1`, `pass_2` and so on in the output directory. What is given on the command line goes for every job; a job must
-//! not contradict it.
+//! A key is the name of an option, with `_` or `-`. If there are several jobs, the program runs
+//! once for each, and their outputs go to `pass_1`, `pass_2` and so on in the output directory.
+//! Options on the command line apply to every job; a job must not contradict them.
 
 mod document;
 
@@ -29,7 +30,7 @@ use clap::{
 use self::document::{Content, Key, Node};
 use crate::rocprofv3::{Entry, argument};
 
-/// Why a file of options cannot be used.
+/// Why an option file cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum InputError {
     /// It cannot be read.
@@ -37,11 +38,11 @@ pub(crate) enum InputError {
     Read {
         /// The file.
         path: PathBuf,
-        /// The system's answer.
+        /// The system's error.
         cause: io::Error,
     },
-    /// Its name does not say what it is.
-    #[error("{path} has no name that says what it is: .yaml, .yml or .json", path = path.display())]
+    /// Its extension does not tell the format.
+    #[error("{path} must have a name that ends in .yaml, .yml or .json", path = path.display())]
     Extension {
         /// The file.
         path: PathBuf,
@@ -55,24 +56,24 @@ pub(crate) enum InputError {
         /// The file.
         path: PathBuf,
     },
-    /// There is no program to run for each job.
+    /// There is no program to run for the jobs.
     #[error(
         "{path} has {jobs} jobs, and each of them runs the program: give one, `gputrace -i FILE -- ./app`", path = path.display()
     )]
     Several {
         /// The file.
         path: PathBuf,
-        /// Their number.
+        /// Number of jobs.
         jobs: usize,
     },
-    /// Something in it is wrong.
+    /// It contains an error.
     #[error("{path}:{line}: {reason}", path = path.display())]
     At {
         /// The file.
         path: PathBuf,
-        /// Line, from 1.
+        /// Line, counted from 1.
         line: usize,
-        /// What is wrong there.
+        /// The error.
         reason: String,
     },
 }
@@ -87,18 +88,19 @@ impl InputError {
     }
 }
 
-/// A job: options, as if they were given on the command line.
+/// A job: options as if they were given on the command line.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Job {
-    /// Line where it begins.
+    /// Line where the job begins.
     pub(crate) line: usize,
     /// Arguments.
     pub(crate) arguments: Vec<OsString>,
-    /// What the user should be told.
+    /// Remarks for the user.
     pub(crate) remarks: Vec<String>,
 }
 
-/// Reads the jobs of the file at `path`. `command` must be built; `given` is what it made of the command line.
+/// Reads the jobs of the file at `path`. `command` must be built; `given` is the parsed command
+/// line.
 ///
 /// # Errors
 /// [`InputError`].
@@ -155,12 +157,13 @@ pub(crate) fn jobs(
     Ok(jobs)
 }
 
-/// The error of a job, beginning at `line`, whose options do not go together with each other or the command line.
+/// The error of a job, beginning at `line`, whose options contradict each other or the command
+/// line.
 pub(crate) fn contradiction(path: &Path, line: usize, error: &clap::Error) -> InputError {
     InputError::at(
         path,
         line,
-        format!("this job cannot be done: {}", first_lines(error)),
+        format!("this job cannot be run: {}", first_lines(error)),
     )
 }
 
@@ -183,7 +186,7 @@ impl Reader<'_> {
             let Some(entry) = Entry::by_name(&long) else {
                 return Err(at(key.line, self.unknown(&long)));
             };
-            // An empty list asks for nothing.
+            // An empty list has no effect.
             if values(node).is_ok_and(|values| values.is_empty()) {
                 return Ok(());
             }
@@ -221,7 +224,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// The arguments that say the same, if the parser takes the values.
+    /// The equivalent command-line arguments, if the parser accepts the values.
     fn arguments(&self, arg: &Arg, long: &str, values: &[String]) -> Result<Vec<OsString>, String> {
         let arguments: Vec<OsString> = if matches!(arg.get_action(), ArgAction::SetTrue) {
             let mut given = Vec::new();
@@ -239,7 +242,7 @@ impl Reader<'_> {
         };
         match self.parse(&arguments) {
             Err(error) => match error.kind() {
-                // Whether it can do without other options is seen when all are there.
+                // Conflicts with other options are only checked when all options are known.
                 ErrorKind::InvalidValue | ErrorKind::ValueValidation | ErrorKind::NoEquals => {
                     Err(first_lines(&error))
                 }
@@ -255,14 +258,14 @@ impl Reader<'_> {
         self.command.clone().try_get_matches_from(all)
     }
 
-    /// Checks that the command line says the same.
+    /// Checks that the command line does not say otherwise.
     fn agrees(&self, id: &str, arguments: &[OsString]) -> Result<(), String> {
         let raw = |matches: &ArgMatches| -> Vec<OsString> {
             let values = matches.get_raw(id).into_iter().flatten();
             values.map(ToOwned::to_owned).collect()
         };
         let said = raw(self.given);
-        // Another option may be missing here, but not there.
+        // Another option that this one needs may be missing here, but given there.
         if self
             .parse(arguments)
             .is_ok_and(|matches| raw(&matches) != said)
@@ -294,7 +297,7 @@ impl Reader<'_> {
     }
 }
 
-/// The values of an option; lists of lists are taken apart.
+/// The values of an option; nested lists are flattened.
 fn values(node: &Node) -> Result<Vec<String>, (usize, &'static str)> {
     match &node.content {
         Content::Null => Ok(Vec::new()),
@@ -310,7 +313,7 @@ fn values(node: &Node) -> Result<Vec<String>, (usize, &'static str)> {
     }
 }
 
-/// What a parser's error says, without how to get help.
+/// The text of a parser's error, without the hint to the help.
 fn first_lines(error: &clap::Error) -> String {
     let text = error.to_string();
     let text = text.split("\n\n").next().unwrap_or_default();

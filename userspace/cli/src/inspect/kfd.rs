@@ -1,4 +1,4 @@
-//! `gputrace kfd PID`: what a process holds in the driver, and how fast it changes.
+//! `gputrace kfd PID`: what a process holds in the driver, and how fast that changes.
 
 use std::{
     collections::BTreeMap,
@@ -19,7 +19,10 @@ use super::{
     owner::Owner,
     ps::Agents,
     show,
-    table::{Align, Table, bytes, or_dash, time},
+    table::{
+        Align::{Left, Right},
+        Table, bytes, or_dash, time,
+    },
 };
 use crate::{exit, say};
 
@@ -56,7 +59,7 @@ fn why_none(machine: &Machine, pid: u32) -> String {
     }
 }
 
-/// All about a process at one moment.
+/// All data of a process at one time.
 struct Reading {
     at: Instant,
     process: Process,
@@ -102,7 +105,7 @@ struct QueueView {
     agent: Option<String>,
 }
 
-/// What a process has on a GPU at the second reading, and what changed per second since the first.
+/// What a process has on a GPU at the second reading, and the change per second since the first.
 #[derive(Debug, Serialize)]
 struct GpuView {
     gpu_id: u32,
@@ -111,7 +114,8 @@ struct GpuView {
     /// Growth, bytes per second; negative if memory was freed.
     vram_bytes_per_s: Option<f64>,
     sdma_us: Option<u64>,
-    /// Part of the time in which SDMA engines worked for it, percent; more than 100 with several engines.
+    /// Share of the time in which SDMA engines worked for it, percent; more than 100 with several
+    /// engines.
     sdma_percent: Option<f64>,
     evicted_ms: Option<u64>,
     evicted_percent: Option<f64>,
@@ -132,7 +136,7 @@ struct ClientView {
     device: Option<String>,
     client_id: Option<u64>,
     memory_bytes: BTreeMap<String, u64>,
-    /// Part of the time in which an engine worked for it, percent, by key.
+    /// Share of the time in which an engine worked for it, percent, by key.
     engine_percent: BTreeMap<String, f64>,
 }
 
@@ -197,7 +201,7 @@ impl QueueView {
     }
 }
 
-/// Change per second; none if either value is missing.
+/// Change per second; `None` if either value is missing.
 fn rate(then: Option<u64>, now: Option<u64>, interval: Duration) -> Option<f64> {
     let change = now? as f64 - then? as f64;
     let seconds = interval.as_secs_f64();
@@ -213,7 +217,7 @@ impl GpuView {
         interval: Duration,
     ) -> Self {
         let rate_of = |of: fn(&GpuUse) -> Option<u64>| rate(then.and_then(of), of(now), interval);
-        // From µs or ms per second to percent.
+        // Converts µs or ms per second to percent.
         let percent =
             |per_second: Option<f64>, full: f64| per_second.map(|used| used * 100.0 / full);
         Self {
@@ -260,10 +264,9 @@ impl ClientView {
     }
 }
 
-impl View for Seen {
-    fn text(&self) -> String {
-        use Align::{Left, Right};
-        let mut out = Page::new(String::new());
+impl Seen {
+    /// Whose process it is, and over which time rates are.
+    fn title(&self, out: &mut Page<String>) {
         let owner = &self.owner;
         let name = owner.name.as_deref().unwrap_or("process");
         let _ = out.part(format_args!("{name}, pid {}", self.pid));
@@ -274,7 +277,10 @@ impl View for Seen {
             let _ = out.part(format_args!(", container {}", container.label()));
         }
         let _ = out.line(format_args!("; rates over {}", time(self.interval_ns)));
+    }
 
+    /// One row a queue.
+    fn table_of_queues(&self) -> Table {
         let mut queues = Table::new(&[
             ("QUEUE", Right),
             ("TYPE", Left),
@@ -292,7 +298,11 @@ impl View for Seen {
                 or_dash(queue.agent.clone(), |agent| agent),
             ]);
         }
-        queues.section(&mut out, "Queues");
+        queues
+    }
+
+    /// One row a GPU that the process uses.
+    fn table_of_gpus(&self) -> Table {
         let mut gpus = Table::new(&[
             ("AGENT", Left),
             ("VRAM", Right),
@@ -303,17 +313,7 @@ impl View for Seen {
             ("SHARE", Right),
             ("BUSY CUS", Right),
         ]);
-        let mut paging = Table::new(&[
-            ("AGENT", Left),
-            ("FAULTS", Right),
-            ("PER SECOND", Right),
-            ("PAGES IN", Right),
-            ("PER SECOND", Right),
-            ("PAGES OUT", Right),
-            ("PER SECOND", Right),
-        ]);
         let percent = |value: Option<f64>| or_dash(value, |value| format!("{value:.1} %"));
-        let per_second = |value: Option<f64>| or_dash(value, |value| format!("{value:.0}"));
         for gpu in &self.gpus {
             gpus.row([
                 gpu.agent.clone(),
@@ -325,6 +325,23 @@ impl View for Seen {
                 percent(gpu.evicted_percent),
                 or_dash(gpu.cu_occupancy, |units| units.to_string()),
             ]);
+        }
+        gpus
+    }
+
+    /// One row a GPU on which pages were missing or moved.
+    fn table_of_paging(&self) -> Table {
+        let mut paging = Table::new(&[
+            ("AGENT", Left),
+            ("FAULTS", Right),
+            ("PER SECOND", Right),
+            ("PAGES IN", Right),
+            ("PER SECOND", Right),
+            ("PAGES OUT", Right),
+            ("PER SECOND", Right),
+        ]);
+        let per_second = |value: Option<f64>| or_dash(value, |value| format!("{value:.0}"));
+        for gpu in &self.gpus {
             if gpu.faults.or(gpu.page_in).or(gpu.page_out).is_some() {
                 let number = |value: Option<u64>| or_dash(value, |number| number.to_string());
                 paging.row([
@@ -338,8 +355,11 @@ impl View for Seen {
                 ]);
             }
         }
-        gpus.section(&mut out, "On each GPU");
-        paging.section(&mut out, "GPU page faults and migrations");
+        paging
+    }
+
+    /// One row a figure of a render node.
+    fn table_of_clients(&self) -> Table {
         let mut clients = Table::new(&[
             ("FD", Right),
             ("DEVICE", Left),
@@ -367,9 +387,21 @@ impl View for Seen {
                 clients.row([descriptor, device, key.clone(), value]);
             }
         }
-        clients.section(
+        clients
+    }
+}
+
+impl View for Seen {
+    fn text(&self) -> String {
+        let mut out = Page::new(String::new());
+        self.title(&mut out);
+        self.table_of_queues().section(&mut out, "Queues");
+        self.table_of_gpus().section(&mut out, "On each GPU");
+        self.table_of_paging()
+            .section(&mut out, "GPU page faults and migrations");
+        self.table_of_clients().section(
             &mut out,
-            "Render nodes (what DRM says; compute queues do not count as engines there)",
+            "Render nodes (as DRM reports them; it does not count compute queues as engines)",
         );
         out.into_inner()
     }

@@ -1,4 +1,5 @@
-//! Verdicts for people: a line each, in sections, with a coloured word in front where there is a terminal.
+//! Results for people: one line each, in sections, beginning with a word that is coloured on
+//! terminals.
 
 use std::io::IsTerminal as _;
 
@@ -10,16 +11,16 @@ use super::{
     table::{clean, wrapped},
 };
 
-/// Columns of a name; one that is longer has a line of its own.
+/// Width of the name column; a longer name has a line of its own.
 const NAME: usize = 22;
-/// Status, name and the spaces around them.
+/// Width of status, name and the spaces around them.
 const INDENT: usize = 2 + 9 + NAME + 2;
 
 /// One line.
 pub(super) struct Line<'a> {
-    /// How it begins: two spaces, a word, and spaces up to the name.
+    /// Beginning of the line: two spaces, a word, and spaces up to the name.
     pub(super) status: &'static str,
-    /// About what.
+    /// What the line is about.
     pub(super) name: &'a str,
     /// What was found, and what it means.
     pub(super) text: String,
@@ -53,7 +54,7 @@ pub(super) fn write<'a>(out: &mut String, title: &str, lines: impl Iterator<Item
     out.push('\n');
 }
 
-/// Prints such text; what lines begin with has colours if somebody looks.
+/// Prints such text; the beginnings of lines are coloured on a terminal.
 pub(super) fn show(text: &str, heads: &[(&'static str, Colour)]) -> Result<()> {
     let colour = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
         && terminal::stdout().is_terminal();

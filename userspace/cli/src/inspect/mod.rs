@@ -1,8 +1,8 @@
-//! What a machine has, what runs on it and what can be recorded there, without recording anything.
+//! Shows what a machine has, what runs on it, and what can be recorded, without recording anything.
 //!
-//! Each command gathers a value from files below a root directory (`/`, or a made-up tree in tests), and
-//! shows it as text for people or as JSON. The data go to stdout; what could not be seen goes to stderr,
-//! and into the JSON as `notes`.
+//! Each command gathers its data from files below a root directory (`/`, or a synthetic tree in
+//! tests), and shows it as text for people or as JSON. Data goes to stdout; what could not be read
+//! is reported on stderr, and in the JSON's `notes`.
 
 mod doctor;
 mod kfd;
@@ -43,7 +43,7 @@ pub(crate) struct TopologyArgs {
     /// Also show every column of rocprofv3's agent_info.
     #[arg(short = 'v', long)]
     pub(crate) verbose: bool,
-    /// Write JSON, with everything.
+    /// Print JSON, with all details.
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -52,7 +52,7 @@ pub(crate) struct TopologyArgs {
 #[derive(Debug, Args)]
 #[command(before_help = "Example: sudo gputrace ps")]
 pub(crate) struct PsArgs {
-    /// Write JSON.
+    /// Print JSON.
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -61,12 +61,12 @@ pub(crate) struct PsArgs {
 #[derive(Debug, Args)]
 #[command(before_help = "Example: sudo gputrace kfd 1234")]
 pub(crate) struct KfdArgs {
-    /// The process, as KFD and `gputrace ps` number it.
+    /// Process id, as KFD and `gputrace ps` show it.
     pub(crate) pid: u32,
-    /// Time between the two readings from which rates are made.
+    /// Time between the two readings from which rates are computed.
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = duration)]
     pub(crate) interval: Duration,
-    /// Write JSON.
+    /// Print JSON.
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -75,12 +75,12 @@ pub(crate) struct KfdArgs {
 #[derive(Debug, Args)]
 #[command(
     before_help = "Example: sudo gputrace doctor",
-    after_help = "Exit status: 0 if calls can be recorded; 6 if only permission is lacking (run with sudo); \
-                  7 if the kernel lacks what is needed; 1 if gputrace runs in a container with a pid \
-                  namespace of its own."
+    after_help = "Exit status: 0 if calls can be recorded; 6 if only permission is missing (run \
+                  with sudo); 7 if the kernel lacks a required feature; 1 if gputrace runs in a \
+                  container with its own pid namespace."
 )]
 pub(crate) struct DoctorArgs {
-    /// Directory in which a recording would write its outputs [default: the current one].
+    /// Output directory of the recording that you plan [default: the current one].
     #[arg(
         short = 'd',
         long,
@@ -89,7 +89,7 @@ pub(crate) struct DoctorArgs {
         hide_default_value = true
     )]
     pub(crate) output_directory: PathBuf,
-    /// Write JSON.
+    /// Print JSON.
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -99,7 +99,7 @@ pub(crate) struct DoctorArgs {
 struct Machine {
     /// Its root directory.
     root: PathBuf,
-    /// The driver's files in it.
+    /// Paths of the driver's files.
     paths: Paths,
 }
 
@@ -126,7 +126,7 @@ impl Machine {
         files::exists(self.root.join(path))
     }
 
-    /// Whether process ids are the host's, which are those that KFD writes.
+    /// Whether process ids here are the host's, which KFD uses.
     fn has_host_pids(&self) -> bool {
         // `PROC_PID_INIT_INO` of the kernel's include/linux/proc_ns.h: the initial namespace.
         const INITIAL: &str = "pid:[4026531836]";
@@ -134,10 +134,10 @@ impl Machine {
             .is_ok_and(|namespace| namespace == Path::new(INITIAL))
     }
 
-    /// PCI addresses of AMD's GPUs, whether or not a driver is there for them.
+    /// PCI addresses of AMD's GPUs, with or without a driver.
     fn amd_gpus(&self) -> Vec<String> {
         const AMD: &str = "0x1002";
-        // Classes of PCI: display controllers and processing accelerators.
+        // PCI classes: display controllers and processing accelerators.
         const CLASSES: [&str; 2] = ["0x03", "0x12"];
         let devices = self.root.join("sys/bus/pci/devices");
         let Ok(names) = files::list(&devices) else {
@@ -171,21 +171,21 @@ impl Machine {
             ),
             ([gpu, ..], true) => format!(
                 "amdgpu is loaded, but its compute part (KFD) does not serve the GPU at {gpu}; \
-                 `sudo dmesg | grep -i -e kfd -e amdgpu` tells why"
+                 `sudo dmesg | grep -i -e kfd -e amdgpu` shows why"
             ),
         }
     }
 }
 
-/// What was seen by a command.
+/// The data that a command shows.
 trait View: Serialize {
-    /// As tables for people, of at most 100 columns.
+    /// Tables for people, at most 100 columns wide.
     fn text(&self) -> String;
-    /// What could not be seen, one sentence each.
+    /// What could not be read, one sentence each.
     fn notes(&self) -> &[String];
 }
 
-/// Prints the data, and what could not be seen.
+/// Prints the data, and what could not be read.
 fn show(view: &impl View, json: bool) -> Result<()> {
     if json {
         return print(&(json::to_string_pretty(view)? + "\n"));
@@ -202,7 +202,7 @@ fn print(text: &str) -> Result<()> {
     printed(terminal::write(&mut terminal::stdout().lock(), text))
 }
 
-/// What came of writing to stdout. `gputrace ps | head` is not a failure.
+/// Converts the result of writing to stdout: a closed pipe (`gputrace ps | head`) is no failure.
 fn printed(result: io::Result<()>) -> Result<()> {
     match result {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
@@ -210,7 +210,8 @@ fn printed(result: io::Result<()>) -> Result<()> {
     }
 }
 
-/// Files that lied or could not be read, as notes. Trees of many GPUs can have very many: the rest is counted.
+/// Notes about files that were unreadable or invalid. A machine with many GPUs can have very many
+/// such files, so only the first ones are listed.
 fn notes_of(problems: &[FileError], notes: &mut Vec<String>) {
     const SHOWN: usize = 5;
     notes.extend(
@@ -224,7 +225,7 @@ fn notes_of(problems: &[FileError], notes: &mut Vec<String>) {
     }
 }
 
-/// What to do when permission is lacking.
+/// What to do when permission is missing.
 fn more_rights(command: &str) -> String {
     if rustix::process::geteuid().is_root() {
         format!(

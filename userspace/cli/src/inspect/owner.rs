@@ -1,4 +1,4 @@
-//! Whose a process is: its name, its user, its container.
+//! The owner of a process: its name, user and container.
 
 use std::path::Path;
 
@@ -6,18 +6,18 @@ use gputrace_files::kernel;
 use gputrace_kfd::Paths;
 use serde::Serialize;
 
-/// A process as people know it. What cannot be read is absent.
+/// Identifies a process for people. What cannot be read is absent.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub(super) struct Owner {
     /// Name of its main thread.
     pub(super) name: Option<String>,
     pub(super) uid: Option<u32>,
-    /// Login name; the number where nobody knows it.
+    /// Login name, or the number if it has none.
     pub(super) user: Option<String>,
     pub(super) container: Option<Container>,
 }
 
-/// A container, as far as the names of control groups tell.
+/// A container, as far as names of control groups identify it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Container {
     /// `docker`, `podman`, `containerd` and so on, or `container`.
@@ -29,7 +29,7 @@ pub(super) struct Container {
 }
 
 impl Owner {
-    /// What `/proc` says; nothing if the process is gone.
+    /// Reads the data from `/proc`; empty if the process is gone.
     pub(super) fn read(paths: &Paths, pid: u32) -> Self {
         let directory = paths.proc.join(pid.to_string());
         let uid = uid(&directory);
@@ -48,14 +48,14 @@ impl Owner {
 }
 
 impl Container {
-    /// From `/proc/PID/cgroup`: lines of `hierarchy:controllers:path`.
+    /// Parses `/proc/PID/cgroup`: lines of `hierarchy:controllers:path`.
     fn of(text: &str) -> Option<Self> {
         text.lines()
             .filter_map(|line| line.splitn(3, ':').nth(2))
             .find_map(Self::of_path)
     }
 
-    /// Engines name a group after the container; Kubernetes puts those of a pod into the pod's.
+    /// Engines name a group after the container. In Kubernetes it is inside the pod's group.
     fn of_path(path: &str) -> Option<Self> {
         // Length of an id: SHA-256 in hexadecimal.
         const ID: usize = 64;
@@ -92,7 +92,7 @@ impl Container {
         None
     }
 
-    /// As people name it: the first characters of an id are enough for every engine.
+    /// Short name for people: the first characters of an id are enough for every engine.
     pub(super) fn label(&self) -> String {
         const SHORT: usize = 12;
         const NAME: usize = 32;

@@ -1,4 +1,4 @@
-//! `gputrace ps`: who uses the GPUs, and with which runtime.
+//! `gputrace ps`: which processes use GPUs, and with which runtime.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -30,7 +30,7 @@ pub(crate) fn run(args: &PsArgs) -> Result<u8> {
     Ok(0)
 }
 
-/// All processes that have to do with GPUs.
+/// All processes that use GPUs.
 #[derive(Debug, Serialize)]
 struct Seen {
     processes: Vec<ProcessView>,
@@ -40,11 +40,12 @@ struct Seen {
 #[derive(Debug, Serialize)]
 struct ProcessView {
     pid: u32,
-    /// Whether `pid` is the host's number and says nothing here, because gputrace runs in a container.
+    /// Whether `pid` is the host's id, which is meaningless here because gputrace runs in a
+    /// container.
     pid_of_host: bool,
     #[serde(flatten)]
     owner: Owner,
-    /// Whether KFD lists it, that is whether it has opened /dev/kfd.
+    /// Whether KFD lists it, i.e. whether it has opened /dev/kfd.
     in_kfd: bool,
     libraries: Vec<LibraryView>,
     gpus: Vec<GpuView>,
@@ -55,14 +56,14 @@ struct ProcessView {
 struct LibraryView {
     path: String,
     soname: Option<String>,
-    /// What follows `.so.` in the file's name.
+    /// The part of the file's name after `.so.`.
     version: Option<String>,
     build_id: Option<String>,
-    /// Whether the file was deleted or replaced since.
+    /// Whether the file has been deleted or replaced since it was mapped.
     deleted: bool,
 }
 
-/// What a process has on a GPU.
+/// What a process holds on a GPU.
 #[derive(Debug, Default, Serialize)]
 struct GpuView {
     gpu_id: u32,
@@ -75,7 +76,7 @@ struct GpuView {
     cu_occupancy: Option<u64>,
 }
 
-/// GPUs by KFD's number: node and name.
+/// Node and name of GPUs by KFD's number.
 pub(super) struct Agents(BTreeMap<u32, (u32, String)>);
 
 impl Agents {
@@ -101,7 +102,7 @@ impl Agents {
         self.0.get(&gpu_id)
     }
 
-    /// `1 gfx90a`: node and name. KFD's own number where the topology does not have the GPU.
+    /// Node and name, e.g. `1 gfx90a`. KFD's own number if the topology does not have the GPU.
     pub(super) fn label(&self, gpu_id: u32) -> String {
         match self.get(gpu_id) {
             Some((node, name)) => format!("{node} {name}"),
@@ -152,11 +153,13 @@ impl Seen {
         }
         if views.is_empty() {
             notes.push(if machine.has("sys/class/kfd/kfd") {
-                "no process has opened /dev/kfd, and none that can be looked into has a ROCm library mapped"
+                "no process has opened /dev/kfd, and no process that gputrace may look into has a \
+                 ROCm library mapped"
                     .to_owned()
             } else {
                 format!(
-                    "no process that can be looked into has a ROCm library mapped, and the driver lists none: {}",
+                    "no process that gputrace may look into has a ROCm library mapped, and the \
+                     driver lists none: {}",
                     machine.why_no_kfd()
                 )
             });
@@ -169,7 +172,7 @@ impl Seen {
     }
 }
 
-/// Says what was not to be seen.
+/// Notes about what could not be read.
 fn unseen(survey: &Survey, in_kfd: &[u32], host_pids: bool) -> Vec<String> {
     let mut notes = Vec::new();
     if !survey.unreadable.is_empty() {
@@ -188,15 +191,15 @@ fn unseen(survey: &Survey, in_kfd: &[u32], host_pids: bool) -> Vec<String> {
     }
     if !host_pids && !in_kfd.is_empty() {
         notes.push(
-            "gputrace runs in a container: the driver lists processes by the host's ids, which cannot be matched with \
-             those in here; run it on the host to see names and libraries"
+            "gputrace runs in a container: the driver lists processes by the host's ids, which do \
+             not match the container's; run it on the host to see names and libraries"
                 .to_owned(),
         );
     }
     notes
 }
 
-/// What KFD says of a process; `None` if it does not list it any longer.
+/// KFD's data about a process; `None` if KFD no longer lists it.
 fn gpus(
     machine: &Machine,
     pid: u32,
@@ -230,7 +233,7 @@ fn gpus(
     Ok(Some(gpus.into_values().collect()))
 }
 
-/// The libraries of a process, with what their files say.
+/// The libraries of a process, with data from their files.
 fn libraries(found: &RocmProcess) -> Vec<LibraryView> {
     let view = |mapped: &process::MappedFile| {
         let file = process::open_mapped(found.pid, mapped).ok();
@@ -297,7 +300,7 @@ impl View for Seen {
                 continue;
             }
             for gpu in &process.gpus {
-                // A process with several GPUs is named once.
+                // A process with several GPUs is named only once.
                 let [pid, user, name] = std::mem::take(&mut who);
                 table.row([
                     pid,

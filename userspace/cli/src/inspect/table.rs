@@ -4,19 +4,19 @@ use std::fmt::Write as _;
 
 use gputrace_text::{Page, outside};
 
-/// Columns of a terminal that every table fits into.
+/// Maximum width of every table in columns.
 pub(super) const WIDTH: usize = 100;
 
-/// On which side a column is even.
+/// Alignment of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Align {
-    /// Text.
+    /// Left, for text.
     Left,
-    /// Numbers.
+    /// Right, for numbers.
     Right,
 }
 
-/// A table with a heading for each column.
+/// A table with column headings.
 #[derive(Debug)]
 pub(super) struct Table {
     columns: Vec<(&'static str, Align)>,
@@ -40,7 +40,7 @@ impl Table {
         self.rows.is_empty()
     }
 
-    /// Appends the table with a title and an empty line before it; nothing if it has no rows.
+    /// Appends the table after an empty line and a title; appends nothing if it has no rows.
     pub(super) fn section(&self, out: &mut Page<String>, title: &str) {
         if !self.is_empty() {
             let _ = out.paragraph(format_args!("{title}"));
@@ -77,12 +77,12 @@ impl Table {
     }
 }
 
-/// Without characters that a terminal would obey: names come from other people's processes.
+/// Removes terminal control characters: names come from other users' processes.
 pub(super) fn clean(text: &str) -> String {
     outside(text).terminal()
 }
 
-/// At most `most` characters; what was cut off shows as an ellipsis.
+/// At most `most` characters; a cut is shown as an ellipsis.
 pub(super) fn cut(text: &str, most: usize) -> String {
     if text.chars().count() <= most {
         return text.to_owned();
@@ -115,7 +115,7 @@ pub(super) fn bytes(bytes: u64) -> String {
     format!("{value:.1} {unit}")
 }
 
-/// A time with a unit that suits it.
+/// A time with a suitable unit.
 pub(super) fn time(ns: u64) -> String {
     let value = ns as f64;
     match ns {
@@ -129,8 +129,8 @@ pub(super) fn time(ns: u64) -> String {
     }
 }
 
-/// Text in lines of at most [`WIDTH`] columns; each begins with `indent` spaces, but for the first, which begins with
-/// `first`.
+/// Wraps text to lines of at most [`WIDTH`] columns. The first line begins with `first`, all others
+/// with `indent` spaces.
 pub(super) fn wrapped(first: &str, indent: usize, text: &str) -> String {
     let mut out = String::new();
     let mut line = first.to_owned();

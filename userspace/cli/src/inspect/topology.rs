@@ -10,10 +10,13 @@ use serde_json::Value;
 
 use super::{
     Machine, TopologyArgs, View, notes_of, show,
-    table::{Align, Table, bytes, cut},
+    table::{
+        Align::{Left, Right},
+        Table, bytes, cut,
+    },
 };
 
-/// Shows the topology. A machine without the driver is no failure.
+/// Shows the topology. Exits successfully even without the driver.
 pub(crate) fn run(args: &TopologyArgs) -> Result<u8> {
     let seen = Seen::read(&Machine::this(), args.verbose || args.json)?;
     show(&seen, args.json)?;
@@ -23,7 +26,7 @@ pub(crate) fn run(args: &TopologyArgs) -> Result<u8> {
 /// All agents.
 #[derive(Debug, Serialize)]
 struct Seen {
-    /// Counts changes of KFD's topology; absent without the driver.
+    /// KFD's counter of topology changes; absent without the driver.
     generation_id: Option<u64>,
     agents: Vec<AgentView>,
     links: Vec<LinkView>,
@@ -39,7 +42,7 @@ struct AgentView {
     product: String,
     pci: Option<String>,
     gpu_id: u32,
-    /// The `GPU-...` of `ROCR_VISIBLE_DEVICES`.
+    /// The `GPU-...` id for `ROCR_VISIBLE_DEVICES`.
     uuid: Option<String>,
     compute_units: u64,
     memory_banks: Vec<MemoryView>,
@@ -58,7 +61,7 @@ struct MemoryView {
     max_clock_mhz: u64,
 }
 
-/// Caches of a node that are alike.
+/// Identical caches of a node.
 #[derive(Debug, Serialize)]
 struct CacheView {
     count: usize,
@@ -73,7 +76,7 @@ struct CacheView {
 struct LinkView {
     from: u64,
     to: u64,
-    /// Whether it leads through other nodes.
+    /// Whether the link leads through other nodes.
     indirect: bool,
     #[serde(rename = "type")]
     kind: String,
@@ -158,7 +161,7 @@ impl AgentView {
     }
 }
 
-/// An object whose keys keep their order.
+/// Serializes an object whose keys keep their order.
 fn as_map<S: Serializer>(
     columns: &[(&'static str, Value)],
     serializer: S,
@@ -188,7 +191,7 @@ impl MemoryView {
 }
 
 impl CacheView {
-    /// One for all that are alike, by level: a GPU has hundreds.
+    /// Groups identical caches, by level: a GPU has hundreds of caches.
     fn all(caches: &[Cache]) -> Vec<Self> {
         let mut counts: BTreeMap<(u64, u64, u64, u64, u64), usize> = BTreeMap::new();
         for cache in caches {
@@ -213,7 +216,7 @@ impl CacheView {
     }
 }
 
-/// `HSA_CACHE_TYPE` bits of the kernel's kfd_sysfs.h: what is in a cache.
+/// What a cache contains, from `HSA_CACHE_TYPE` bits of the kernel's kfd_sysfs.h.
 fn contents(kind: u64) -> String {
     match kind & 3 {
         1 => "data",
@@ -243,7 +246,7 @@ impl LinkView {
             weight: link.weight,
             min_bandwidth_mb_s: link.min_bandwidth,
             max_bandwidth_mb_s: link.max_bandwidth,
-            // Bit 0 only says that the others are meant.
+            // Bit 0 only means that the other bits are valid.
             flags: FLAGS
                 .into_iter()
                 .filter(|(bit, _)| *bit > 0 && has(*bit))
@@ -282,10 +285,9 @@ fn link_kind(kind: u64) -> String {
     .to_owned()
 }
 
-impl View for Seen {
-    fn text(&self) -> String {
-        use Align::{Left, Right};
-        let mut out = Page::new(String::new());
+impl Seen {
+    /// One row an agent.
+    fn table_of_agents(&self) -> Table {
         let mut agents = Table::new(&[
             ("NODE", Right),
             ("TYPE", Left),
@@ -296,28 +298,8 @@ impl View for Seen {
             ("MEMORY", Right),
             ("GPU ID", Right),
         ]);
-        let mut memory = Table::new(&[
-            ("NODE", Right),
-            ("HEAP", Left),
-            ("SIZE", Right),
-            ("WIDTH", Right),
-            ("MAX CLOCK", Right),
-        ]);
-        let mut caches = Table::new(&[
-            ("NODE", Right),
-            ("LEVEL", Left),
-            ("CONTENTS", Left),
-            ("COUNT", Right),
-            ("SIZE EACH", Right),
-            ("LINE", Right),
-            ("WAYS", Right),
-        ]);
-        let positive = |number: u64, unit: &str| match number {
-            0 => "-".to_owned(),
-            _ => format!("{number}{unit}"),
-        };
         for agent in &self.agents {
-            // A CPU's model is its name and its product.
+            // For a CPU, the model is both its name and its product.
             let (name, product) = if agent.is_gpu() {
                 (agent.name.clone(), cut(&agent.product, 30))
             } else {
@@ -336,6 +318,20 @@ impl View for Seen {
                 },
                 positive(agent.gpu_id.into(), ""),
             ]);
+        }
+        agents
+    }
+
+    /// One row a bank of memory.
+    fn table_of_memory(&self) -> Table {
+        let mut memory = Table::new(&[
+            ("NODE", Right),
+            ("HEAP", Left),
+            ("SIZE", Right),
+            ("WIDTH", Right),
+            ("MAX CLOCK", Right),
+        ]);
+        for agent in &self.agents {
             for bank in &agent.memory_banks {
                 memory.row([
                     agent.node.to_string(),
@@ -345,6 +341,22 @@ impl View for Seen {
                     positive(bank.max_clock_mhz, " MHz"),
                 ]);
             }
+        }
+        memory
+    }
+
+    /// One row a kind of cache.
+    fn table_of_caches(&self) -> Table {
+        let mut caches = Table::new(&[
+            ("NODE", Right),
+            ("LEVEL", Left),
+            ("CONTENTS", Left),
+            ("COUNT", Right),
+            ("SIZE EACH", Right),
+            ("LINE", Right),
+            ("WAYS", Right),
+        ]);
+        for agent in &self.agents {
             for cache in &agent.caches {
                 caches.row([
                     agent.node.to_string(),
@@ -357,11 +369,11 @@ impl View for Seen {
                 ]);
             }
         }
-        if !agents.is_empty() {
-            agents.render(&mut out);
-        }
-        memory.section(&mut out, "Memory");
-        caches.section(&mut out, "Caches");
+        caches
+    }
+
+    /// One row a link.
+    fn table_of_links(&self) -> Table {
         let mut links = Table::new(&[
             ("FROM", Right),
             ("TO", Right),
@@ -384,7 +396,29 @@ impl View for Seen {
                 remarks.join(", "),
             ]);
         }
-        links.section(&mut out, "Links between nodes");
+        links
+    }
+}
+
+/// A number with its unit, or a dash for 0.
+fn positive(number: u64, unit: &str) -> String {
+    match number {
+        0 => "-".to_owned(),
+        _ => format!("{number}{unit}"),
+    }
+}
+
+impl View for Seen {
+    fn text(&self) -> String {
+        let mut out = Page::new(String::new());
+        let agents = self.table_of_agents();
+        if !agents.is_empty() {
+            agents.render(&mut out);
+        }
+        self.table_of_memory().section(&mut out, "Memory");
+        self.table_of_caches().section(&mut out, "Caches");
+        self.table_of_links()
+            .section(&mut out, "Links between nodes");
         for agent in self
             .agents
             .iter()

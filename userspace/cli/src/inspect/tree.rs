@@ -1,9 +1,9 @@
-//! For tests: a machine with two GPUs and two processes, as files in the layout of the kernel's `kfd_topology.c` and
-//! `kfd_process.c`.
+//! For tests: a machine with two GPUs and two processes, as files in the format of the kernel's
+//! `kfd_topology.c` and `kfd_process.c`.
 
 use std::{fs, path::Path};
 
-/// A render node in `/proc/PID/fdinfo`.
+/// Content of `/proc/PID/fdinfo` for a render node.
 pub(super) const RENDER_NODE: &str = "pos:\t0\ndrm-driver:\tamdgpu\ndrm-pdev:\t0001:83:00.0\ndrm-client-id:\t17\n\
     drm-memory-vram:\t2048 KiB\ndrm-engine-dec:\t0 ns\n";
 
@@ -14,7 +14,7 @@ pub(super) fn write(root: &Path, path: &str, text: &str) {
     fs::write(path, text).unwrap();
 }
 
-/// A CPU and two MI210; process 4711 uses both GPUs, process 8 only has the device open.
+/// A CPU and two MI210. Process 4711 uses both GPUs, process 8 only has the device open.
 pub(super) fn two_gpus() -> tempfile::TempDir {
     const TOPOLOGY: &str = "sys/class/kfd/kfd/topology";
     const PROCESS: &str = "sys/class/kfd/kfd/proc/4711";

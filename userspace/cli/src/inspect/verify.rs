@@ -1,5 +1,5 @@
-//! `gputrace verify`: the bundled program runs under recording in every mode, and each verdict is a line; and that program itself
-//! (`gputrace verify-work`, which helps do not show).
+//! `gputrace verify`: runs the bundled program under recording in every mode, and prints a line per
+//! verdict. Also runs that program itself (`gputrace verify-work`, hidden in the help).
 
 use std::{
     io::{self, Read as _, Write as _},
@@ -38,7 +38,8 @@ use crate::{exit, interrupt, say};
                   no GPU, no HSA runtime, no permission."
 )]
 pub(crate) struct VerifyArgs {
-    /// Write what was found as JSON, for an issue: figures and versions, no names of hosts, users, paths or processes.
+    /// Write what was found as JSON, for an issue: figures and versions, no names of hosts, users,
+    /// paths or processes.
     #[arg(short = 'o', long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
     /// Only these ways to record; by default all.
@@ -47,7 +48,8 @@ pub(crate) struct VerifyArgs {
     /// Which GPU, counted from 0 as the first line of the report counts them [default: 0].
     #[arg(long, value_name = "N")]
     pub(crate) gpu: Option<usize>,
-    /// Library of the HSA runtime [default: libhsa-runtime64.so.1 as programs find it, or below /opt/rocm].
+    /// Library of the HSA runtime [default: libhsa-runtime64.so.1 as programs find it, or below
+    /// /opt/rocm].
     #[arg(long, value_name = "PATH")]
     pub(crate) hsa_library: Option<PathBuf>,
 }
@@ -115,13 +117,13 @@ pub(crate) fn work(args: &WorkArgs) -> Result<u8> {
     };
     let mut output = terminal::stdout().lock();
     let done = work::run(&options, &mut output, || {
-        // An end of the input will do, too.
+        // An end of the input counts, too.
         io::stdin().read(&mut [0]).map(drop)
     })?;
     Ok(if done { 0 } else { exit::FAILURE })
 }
 
-/// Verifies.
+/// Runs the verification.
 pub(crate) fn run(args: &VerifyArgs) -> Result<u8> {
     let machine = Machine::this();
     let mut versions = Versions {
@@ -143,7 +145,8 @@ pub(crate) fn run(args: &VerifyArgs) -> Result<u8> {
                 library: args.hsa_library.clone(),
                 user,
                 directory: directory.path().to_owned(),
-                // Without the option, whatever the runtime has first: the user may hide GPUs from it.
+                // Without the option, the runtime's first GPU: the user may hide GPUs from the
+                // runtime.
                 node: args.gpu.map(|_| node),
                 interrupted: Arc::clone(&interrupted),
             };
@@ -194,7 +197,7 @@ const OK: (&str, Colour) = ("  ok       ", Colour::Green);
 const WARNING: (&str, Colour) = ("  warning  ", Colour::Yellow);
 const WRONG: (&str, Colour) = ("  wrong    ", Colour::Red);
 
-/// The node of the GPU to verify, if there is one, and the right to verify it.
+/// The node of the GPU to verify, if there is one and it may be used.
 fn ready(machine: &Machine, wanted: Option<usize>, rows: &mut Vec<Row>) -> Option<u32> {
     let row = |name, status, found: String, meaning: &str, next: Option<&str>| Row {
         name,
@@ -264,7 +267,7 @@ fn ready(machine: &Machine, wanted: Option<usize>, rows: &mut Vec<Row>) -> Optio
     Some(*node)
 }
 
-/// As whom the program runs: as the user behind sudo, if he may use the GPU.
+/// The user as whom the program runs: the user behind sudo, if that user may use the GPU.
 fn user(rows: &mut Vec<Row>) -> Result<Option<User>> {
     let Some(user) = User::behind_sudo() else {
         rows.push(Row {
@@ -301,7 +304,7 @@ fn user(rows: &mut Vec<Row>) -> Result<Option<User>> {
     Ok(can.then_some(user))
 }
 
-/// Whether the program did not come as far as using the GPU: then no other mode will do better.
+/// Whether the program failed before it used the GPU: then no other mode will do better.
 fn could_not_run(sections: &[Section]) -> bool {
     let rows = sections.last().map(|section| section.rows.as_slice());
     rows.is_some_and(|rows| {
@@ -343,7 +346,7 @@ fn text(report: &Report) -> String {
     out
 }
 
-/// Writes the report as the user behind sudo.
+/// Writes the report with the ownership of the user behind sudo.
 fn write(path: &Path, report: &Report) -> Result<()> {
     let name = path.to_str().context("the file's name is not UTF-8")?;
     let (directory, name) = split(Path::new("."), name)?;

@@ -1,4 +1,4 @@
-//! `gputrace dump`: what stands in a capture, block by block, for those who work on gputrace.
+//! `gputrace dump`: the content of a capture block by block, for developers of gputrace.
 
 use std::{
     io::{self, BufWriter, Write as _},
@@ -30,7 +30,7 @@ pub(crate) struct DumpArgs {
     /// Only blocks and records of these kinds (repeat or separate by commas).
     #[arg(long, value_name = "KIND", value_delimiter = ',', value_parser = str::parse::<Kind>)]
     pub(crate) kind: Vec<Kind>,
-    /// Print at most so many lines.
+    /// Print at most this many lines.
     #[arg(long, value_name = "LINES")]
     pub(crate) limit: Option<u64>,
 }
@@ -52,7 +52,7 @@ pub(crate) fn run(args: &DumpArgs) -> Result<u8> {
         Ok(dumped)
     });
     let dumped = match written {
-        // Nobody may be reading any more (`gputrace dump … | head`).
+        // A closed pipe (`gputrace dump … | head`) is no failure.
         Err(DumpError::Write(error)) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(0),
         Err(DumpError::Read(error)) => return Err(error).with_context(context),
         other => other?,

@@ -1,4 +1,4 @@
-//! Options about which part of a recording is shown.
+//! Options that select a part of a recording.
 
 use clap::Args;
 use gputrace_abi::domain::Domain;
@@ -7,7 +7,9 @@ use regex::Regex;
 
 /// Which part of a recording the outputs show.
 #[derive(Clone, Debug, Default, Args)]
-#[command(next_help_heading = "Part of the recording in the outputs (the capture has it all)")]
+#[command(
+    next_help_heading = "Part of the recording in the outputs (the capture contains everything)"
+)]
 pub(crate) struct FilterArgs {
     /// Show only what overlaps this time, counted from the start of the recording: 1s:2.5s,
     /// 10%:20%, :500ms.
@@ -23,7 +25,7 @@ pub(crate) struct FilterArgs {
     pub(crate) tid: Vec<u32>,
 
     /// Show only what has a name that matches this regular expression: functions, kernels, copy
-    /// directions, and events of memory and of the driver.
+    /// directions, memory events and driver events.
     #[arg(long, value_name = "REGEX", value_parser = regex)]
     pub(crate) name: Option<Regex>,
 
@@ -37,7 +39,7 @@ pub(crate) struct FilterArgs {
 pub(crate) struct Domains(Vec<Domain>);
 
 impl FilterArgs {
-    /// What they ask for.
+    /// The equivalent options of `gputrace-export`.
     pub(crate) fn options(&self) -> FilterOptions {
         let domains = self.domain.iter().flat_map(|domains| &domains.0);
         FilterOptions {

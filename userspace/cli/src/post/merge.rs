@@ -42,13 +42,13 @@ pub(crate) struct MergeArgs {
     pub(crate) filter: FilterArgs,
 }
 
-/// Makes outputs of several captures.
+/// Makes outputs from several captures.
 pub(crate) fn run(args: &MergeArgs) -> Result<u8> {
     let plan = Plan::new(&args.captures)?.selected_regions(args.output.selected_regions);
     for remark in plan.remarks() {
         say(remark);
     }
-    // Placeholders are those of the first; there are two or more.
+    // Placeholders have the values of the first capture; there are at least two.
     let first = args
         .captures
         .first()
@@ -66,7 +66,7 @@ pub(crate) fn run(args: &MergeArgs) -> Result<u8> {
         true => None,
         false => {
             let mut filter = Filter::new(options, plan.extent());
-            // What cannot be read is reported when the outputs are made.
+            // Read errors are reported when the outputs are made.
             for event in plan.open()?.map_while(Result::ok) {
                 filter.learn(&event);
             }

@@ -1,5 +1,5 @@
-//! What can be done with captures after a recording, without root: filters, `summary`, `query`, `diff`, `report`, `merge`,
-//! `dump`.
+//! Commands on captures after a recording, which need no root: filters, `summary`, `query`, `diff`,
+//! `report`, `merge`, `dump`.
 
 mod diff;
 mod dump;
@@ -31,7 +31,7 @@ use crate::{
     say,
 };
 
-/// Gives what `filter` and `kernels` let through of a capture to `exporters`, and tells what is wrong with it.
+/// Passes a capture through `filter` and `kernels` to `exporters`, and reports problems with it.
 fn pass(
     capture: &Path,
     filter: &FilterArgs,
@@ -63,14 +63,14 @@ fn pass(
     Ok(report)
 }
 
-/// Tells what is wrong with what was read, and gives the exit code for it. Remarks of filters are told by whoever
-/// has no place for them in an output.
+/// Reports problems of the capture, and returns the exit code. Remarks of filters are reported by
+/// commands whose outputs have no place for them.
 fn complaints(report: &Report) -> u8 {
     complain(report);
     status(report)
 }
 
-/// Tells how much the filters left out.
+/// Reports how much the filters left out.
 fn tell_left_out(report: &Report) {
     for text in [
         report.left_out.map(|left_out| left_out.to_string()),

@@ -1,4 +1,4 @@
-//! `gputrace query`: SQL over a capture, without making a database file first.
+//! `gputrace query`: SQL on a capture, without making a database file first.
 
 use std::{
     io::{self, BufWriter, Write},
@@ -14,10 +14,10 @@ use gputrace_text::{Line, json, outside, terminal};
 use super::{FilterArgs, complaints, pass, tell_left_out};
 use crate::{kernels::KernelArgs, say};
 
-/// Rows by which the widths of a table's columns are chosen; later ones may be wider.
+/// Number of rows from which a table's column widths are computed; later rows may be wider.
 const MEASURED: usize = 1000;
 
-/// Widest column of a table, in characters, unless it is the last.
+/// Maximum width of a table's column in characters, except the last column.
 const WIDEST: usize = 60;
 
 /// Options of `query`.
@@ -34,7 +34,7 @@ pub(crate) struct QueryArgs {
     #[arg(num_args = 2, value_names = ["CAPTURE", "SQL"], required = true)]
     pub(crate) capture_and_sql: Vec<String>,
 
-    /// How rows are printed.
+    /// Output format of the rows.
     #[arg(long, value_enum, value_name = "FORMAT", default_value = "table")]
     pub(crate) format: RowFormat,
 
@@ -47,7 +47,7 @@ pub(crate) struct QueryArgs {
     pub(crate) kernels: KernelArgs,
 }
 
-/// How rows are printed.
+/// Output format of the rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum RowFormat {
     /// Aligned columns, for people.
@@ -59,7 +59,7 @@ pub(crate) enum RowFormat {
 }
 
 impl QueryArgs {
-    /// The capture and the SQL: SQL has blanks in it, and is not the name of a file.
+    /// The capture and the SQL: SQL contains blanks and is not the name of a file.
     fn parts(&self) -> Result<(PathBuf, &str)> {
         let [first, second] = self.capture_and_sql.as_slice() else {
             return Err(anyhow!("expected a capture and SQL"));
@@ -73,7 +73,7 @@ impl QueryArgs {
     }
 }
 
-/// Executes SQL over a capture and prints the rows to standard output.
+/// Executes SQL on a capture and prints the rows to standard output.
 pub(crate) fn run(args: &QueryArgs) -> Result<u8> {
     let (capture, sql) = args.parts()?;
     let (exporter, database) = RocpdExporter::in_memory();
@@ -90,7 +90,7 @@ pub(crate) fn run(args: &QueryArgs) -> Result<u8> {
     };
     let mut out = printer(args.format, BufWriter::new(terminal::stdout().lock()));
     match database.query(sql, out.as_mut()) {
-        // Nobody may be reading any more (`gputrace query … | head`).
+        // A closed pipe (`gputrace query … | head`) is no failure.
         Err(QueryError::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => Ok(failed),
         Err(error) => Err(error.into()),
         Ok(rows) => {
@@ -121,7 +121,7 @@ fn printer<'a>(format: RowFormat, out: impl Write + 'a) -> Box<dyn Rows + 'a> {
     }
 }
 
-/// Aligned columns. The first rows are held until their widths are known.
+/// Prints aligned columns. The first rows are held back until the widths are known.
 struct Table<W> {
     out: W,
     rows: Vec<Vec<(String, bool)>>,
@@ -189,7 +189,7 @@ impl<W: Write> Rows for Table<W> {
     }
 }
 
-/// RFC 4180. Cells are as safe for spreadsheets as they are for terminals.
+/// Prints CSV by RFC 4180. Cells are safe for spreadsheets and terminals.
 struct Csv<W> {
     out: W,
 }
@@ -227,7 +227,7 @@ impl<W: Write> Rows for Csv<W> {
     }
 }
 
-/// An array of objects.
+/// Prints an array of objects.
 struct Json<W> {
     out: W,
     columns: Vec<String>,
@@ -245,7 +245,7 @@ impl<W: Write> Rows for Json<W> {
         let value = |value: &Value| match value {
             Value::Null => serde_json::Value::Null,
             Value::Integer(number) => (*number).into(),
-            // Not finite: null, as JSON has no such numbers.
+            // Values that are not finite become null, because JSON has no such numbers.
             Value::Real(number) => (*number).into(),
             Value::Text(text) => text.as_str().into(),
             Value::Blob(bytes) => hex(bytes).into(),

@@ -1,4 +1,4 @@
-//! `gputrace report`: a capture as one page of HTML.
+//! `gputrace report`: an HTML page about a capture.
 
 use std::path::{Path, PathBuf};
 
@@ -23,11 +23,11 @@ pub(crate) struct ReportArgs {
     /// The capture (.gtcap).
     pub(crate) capture: PathBuf,
 
-    /// The page [default: beside the capture, with its name and .html].
+    /// Output file [default: next to the capture, with its name and .html].
     #[arg(short = 'o', long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
 
-    /// Replace a page that is there already. Captures are never replaced.
+    /// Replace an existing page. Captures are never replaced.
     #[arg(long)]
     pub(crate) force: bool,
 
@@ -54,7 +54,7 @@ pub(crate) fn run(args: &ReportArgs) -> Result<u8> {
         .capture
         .file_stem()
         .map_or("recording".into(), |stem| stem.to_string_lossy());
-    // Before anything is made for it.
+    // Checked before anything is created.
     let context = || format!("cannot read {}", args.capture.display());
     CaptureReader::open(&args.capture).with_context(context)?;
     if is_capture(&page) {
@@ -83,9 +83,9 @@ pub(crate) fn run(args: &ReportArgs) -> Result<u8> {
     Ok(failed)
 }
 
-/// Whether there is a recording in a file, even one that is damaged or newer than this program.
+/// Whether a file contains a recording, even a damaged one or one of a newer version.
 fn is_capture(path: &Path) -> bool {
-    // Of anything else, opening it may have effects.
+    // Opening anything other than a regular file may have side effects.
     own::is_file(path)
         && !matches!(
             CaptureReader::open(path),

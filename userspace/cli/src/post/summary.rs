@@ -1,4 +1,4 @@
-//! `gputrace summary`: where the time went, from a capture.
+//! `gputrace summary`: where the time went, according to a capture.
 
 use std::path::PathBuf;
 
@@ -25,12 +25,12 @@ pub(crate) struct SummaryCommand {
     /// The capture (.gtcap).
     pub(crate) capture: PathBuf,
 
-    /// Print rocprofv3's table of statistics for each domain, in place of the summary.
+    /// Print rocprofv3's table of statistics for each domain instead of the summary.
     #[arg(short = 'D', long)]
     pub(crate) summary_per_domain: bool,
 
-    /// Print one table for all domains whose names match this regular expression, in place of the summary; repeat
-    /// for more tables.
+    /// Print one table for all domains whose names match this regular expression instead of the
+    /// summary; repeat for more tables.
     #[arg(long, value_name = "REGEX", value_parser = crate::summary::group)]
     pub(crate) summary_groups: Vec<DomainGroup>,
 
@@ -50,8 +50,8 @@ pub(crate) struct SummaryCommand {
           value_parser = crate::summary::percentile, default_missing_values = ["50", "95", "99"])]
     pub(crate) percentiles: Vec<f64>,
 
-    /// Print names as long as they are, also where lines do not fit the terminal. In files and pipes
-    /// they always are.
+    /// Print full names, even if lines do not fit the terminal. Files and pipes always get full
+    /// names.
     #[arg(long)]
     pub(crate) wide: bool,
 
@@ -66,7 +66,7 @@ pub(crate) struct SummaryCommand {
 
 /// Prints a summary to standard output.
 pub(crate) fn run(args: &SummaryCommand) -> Result<u8> {
-    // Percentiles are columns of some table.
+    // Percentiles need a table whose columns they can be.
     let per_domain =
         args.summary_per_domain || (!args.percentiles.is_empty() && args.summary_groups.is_empty());
     let overview = !per_domain && args.summary_groups.is_empty();

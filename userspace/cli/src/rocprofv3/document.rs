@@ -1,4 +1,4 @@
-//! The table of rocprofv3's options for the documentation.
+//! Generates the table of rocprofv3's options for the documentation.
 
 use std::fmt::Write as _;
 
@@ -9,22 +9,29 @@ use super::{Entry, GROUPS, Status};
 const HEAD: &str = "\
 # Options of rocprofv3
 
-Every option of rocprofv3 (of ROCm 7), and what gputrace does with it. Made by `gputrace list --rocprofv3`.
+This page lists every option of rocprofv3 (ROCm 7) and what gputrace does with it.
+`gputrace list --rocprofv3` prints it.
 
 * *works*: as in rocprofv3, on the command line and in input files (`-i`).
 * *no effect*: accepted, with a remark.
-* *not available*: refused with one sentence that says what there is instead; the exit status is 2. With `=False` it is accepted.
+* *not available*: refused with a sentence that names an alternative; the exit status is 2. With
+  `=False`, gputrace accepts the option.
 
-`NAME_counter_collection.csv`, `callback_records.counter_collection` of the JSON document and the views `pmc_events` and
-`counters_collection` of rocpd are made with `--counters[=HZ]`, of what the driver exposes: power, clocks, temperatures, memory, use.
-They have a value for each kernel whose times are known (`exact`, or estimates: `sampled`) and each counter of its GPU, or of its process on that GPU,
-that was read from beginning to end while the kernel ran: the mean of these readings, or for a counter that only grows by how much it
-grew from the first to the last of them, if there are two. The driver counts for the whole GPU: kernels that run at the
-same time each get the same value. Kernels that were over before anything was read have no row; a remark says how many. Kernels of 10 ms need
-`--counters=100`; of shorter ones the driver tells little. Captures of versions that did not note when they read have no such file.
+With `--counters[=HZ]`, gputrace writes `NAME_counter_collection.csv`,
+`callback_records.counter_collection` in the JSON document, and the views `pmc_events` and
+`counters_collection` in rocpd. They show what the driver exposes: power, clocks, temperatures,
+memory, utilisation.
+
+There is one value for each kernel with known times (`exact`, or estimates: `sampled`) and each
+counter of its GPU, or of its process on that GPU, that was read from beginning to end while the
+kernel ran. The value is the mean of these readings. For a counter that only grows, it is the growth
+from the first to the last reading, if there are two. The driver counts for the whole GPU: kernels
+that run at the same time get the same value. Kernels that ended before anything was read have no
+row; a remark says how many. Kernels of 10 ms need `--counters=100`; the driver reveals little about
+shorter ones. Captures of versions that did not record when they read have no such file.
 ";
 
-/// The table, as it is in `docs/rocprofv3.md`. `command` must be built.
+/// The table as it is in `docs/rocprofv3.md`. `command` must be built.
 pub(crate) fn markdown(command: &Command) -> String {
     let mut text = HEAD.to_owned();
     for (group, entries) in GROUPS {
@@ -57,7 +64,7 @@ fn names(entry: &Entry) -> String {
     short.into_iter().chain(long).collect::<Vec<_>>().join(", ")
 }
 
-/// The help of an option, as one paragraph.
+/// The help of an option as one paragraph.
 fn help(arg: &Arg) -> String {
     let text = arg.get_long_help().or_else(|| arg.get_help());
     let text = text.map(ToString::to_string).unwrap_or_default();
@@ -65,7 +72,8 @@ fn help(arg: &Arg) -> String {
     sentence(&words.join(" "))
 }
 
-/// With a capital letter and a full stop. A name that has capitals elsewhere (`hipFile`) stays as it is.
+/// Capitalizes the first letter and adds a full stop. A name with capitals elsewhere (`hipFile`)
+/// stays as it is.
 fn sentence(text: &str) -> String {
     let mut letters = text.chars();
     let first = letters

@@ -1,6 +1,7 @@
-//! The command line of rocprofv3: every option of it is known here. Those that gputrace has go on to the parser of
-//! arguments; those that cannot have an effect on an outside tracer are passed over with a remark; what cannot be done
-//! from outside is answered in one sentence.
+//! The command line of rocprofv3, of which every option is known here. Options that gputrace has
+//! are passed to the argument parser. Options that have no effect with an external tracer are
+//! ignored with a remark. Options that cannot be implemented from outside a process are refused
+//! with a sentence that explains why.
 
 mod document;
 mod table;
@@ -16,53 +17,53 @@ use crate::args::boolean;
 /// An option of rocprofv3.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Entry {
-    /// Its name, without hyphens before it.
+    /// Its name, without leading hyphens.
     long: &'static str,
-    /// Its letter.
+    /// Its one-letter form.
     short: Option<char>,
     /// Its other names.
     also: &'static [&'static str],
     values: Values,
-    /// What becomes of it if the command line does not have it.
+    /// What happens to it if gputrace does not have it.
     otherwise: Otherwise,
-    /// What a user of rocprofv3 should know of it.
+    /// A note for users of rocprofv3.
     remark: &'static str,
 }
 
-/// Values that an option takes.
+/// The values that an option takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Values {
-    /// None, or a truth value.
+    /// None, or a boolean.
     Bool,
-    /// One.
+    /// One value.
     One,
-    /// Any number, up to the next option.
+    /// Any number of values, up to the next option.
     Many,
 }
 
-/// What becomes of an option that the command line does not have.
+/// What happens to an option that gputrace's command line does not have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Otherwise {
-    /// It has it.
+    /// It has the option.
     Works,
-    /// It is passed over, for this reason.
+    /// It is ignored, for this reason.
     NoEffect(&'static str),
-    /// It is refused; what there is instead.
+    /// It is refused; the text names the alternative.
     Instead(&'static str),
 }
 
-/// What can be done with an option.
+/// What happens to an option.
 #[derive(Debug)]
 pub(crate) enum Status<'a> {
     /// The command line has it.
     Works(&'a Arg),
-    /// It is passed over, for this reason.
+    /// It is ignored, for this reason.
     NoEffect(&'static str),
-    /// It is refused; what there is instead.
+    /// It is refused; the text names the alternative.
     Instead(&'static str),
 }
 
-/// An option that gputrace cannot do.
+/// An option that gputrace cannot implement.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error("--{long} is not available: {instead}")]
 pub(crate) struct Refused {
@@ -70,39 +71,39 @@ pub(crate) struct Refused {
     instead: &'static str,
 }
 
-/// A command line for the parser of arguments.
+/// A command line for the argument parser.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Translated {
-    /// The arguments, program name included.
+    /// The arguments, including the program name.
     pub(crate) arguments: Vec<OsString>,
-    /// What the user should be told.
+    /// Remarks for the user.
     pub(crate) remarks: Vec<String>,
 }
 
 impl Entry {
-    /// The entry with one of these names.
+    /// The entry that has this name.
     pub(crate) fn by_name(name: &str) -> Option<&'static Self> {
         entries().find(|entry| entry.long == name || entry.also.contains(&name))
     }
 
-    /// What can be done with it by `command`.
+    /// What happens to the option with `command`.
     pub(crate) fn status<'a>(&self, command: &'a Command) -> Status<'a> {
         if let Some(arg) = argument(command, self.long) {
             return Status::Works(arg);
         }
         match self.otherwise {
-            // A test holds the table against the command line.
+            // A test compares the table with the command line.
             Otherwise::Works => Status::Instead("this version does not have it"),
             Otherwise::NoEffect(why) => Status::NoEffect(why),
             Otherwise::Instead(instead) => Status::Instead(instead),
         }
     }
 
-    /// What to tell of an option that is given with `value` and that `command` does not have: nothing if it asks for
-    /// nothing, else a remark.
+    /// The remark for an option that is given with `value` and that `command` does not have; `None`
+    /// if the value asks for nothing.
     ///
     /// # Errors
-    /// [`Refused`] if it cannot be done.
+    /// [`Refused`] if the option cannot be implemented.
     pub(crate) fn without(
         &self,
         command: &Command,
@@ -126,7 +127,7 @@ fn entries() -> impl Iterator<Item = &'static Entry> {
     GROUPS.iter().flat_map(|(_, entries)| entries.iter())
 }
 
-/// The argument of `command` that is called `--long`.
+/// The argument of `command` called `--long`.
 pub(crate) fn argument<'a>(command: &'a Command, long: &str) -> Option<&'a Arg> {
     command.get_arguments().find(|arg| {
         let mut aliases = arg.get_all_aliases().unwrap_or_default().into_iter();
@@ -137,7 +138,7 @@ pub(crate) fn argument<'a>(command: &'a Command, long: &str) -> Option<&'a Arg> 
 /// Translates a command line. `command` must be built.
 ///
 /// # Errors
-/// [`Refused`] for an option that cannot be done.
+/// [`Refused`] for an option that cannot be implemented.
 pub(crate) fn translate(
     command: &Command,
     arguments: impl IntoIterator<Item = OsString>,
@@ -163,7 +164,7 @@ pub(crate) fn translate(
         let known = self::argument(command, entry.long);
         let takes = match (known, value) {
             (_, Some(_)) => 0,
-            // One value goes its way by itself.
+            // A single value needs no translation.
             (Some(_), None) if entry.values != Values::Many => 0,
             (_, None) if entry.values == Values::Many => usize::MAX,
             (_, None) => 1,
@@ -175,7 +176,7 @@ pub(crate) fn translate(
             values.push(next);
         }
         if let Some(arg) = known {
-            // As several options, unless the parser would not take several.
+            // Repeats the option for each value, if the parser accepts it several times.
             if values.len() > 1 && matches!(arg.get_action(), ArgAction::Append) {
                 for value in values {
                     let mut option = OsString::from(format!("--{}=", entry.long));
@@ -196,8 +197,8 @@ pub(crate) fn translate(
     Ok(done)
 }
 
-/// The arguments of a subcommand, with each format of a list of them (`-f csv json`) as an option. What follows a list may
-/// be a capture, so only names of formats belong to it.
+/// The arguments of a subcommand, where each format of a list (`-f csv json`) becomes an option.
+/// The word after a list may be a capture, so only names of formats belong to the list.
 fn listed_formats(
     subcommand: &Command,
     arguments: impl Iterator<Item = OsString>,
@@ -224,7 +225,7 @@ fn listed_formats(
     all
 }
 
-/// The option that an argument is, and the value in it.
+/// The option that an argument represents, and the value in it.
 fn given(argument: &str) -> Option<(&'static Entry, Option<&str>)> {
     if let Some(long) = argument.strip_prefix("--") {
         let (name, value) = match long.split_once('=') {
@@ -233,7 +234,8 @@ fn given(argument: &str) -> Option<(&'static Entry, Option<&str>)> {
         };
         return Entry::by_name(name).map(|entry| (entry, value));
     }
-    // Letters with their value in the same argument are left to the parser, which has all but a few of them.
+    // Letters with a value in the same argument are left to the parser, which has nearly all of
+    // them.
     let mut letters = argument.strip_prefix('-')?.chars();
     let letter = letters.next()?;
     let entry = entries().find(|entry| entry.short == Some(letter))?;
@@ -318,7 +320,7 @@ mod tests {
                 "csv"
             ]
         );
-        // It is the output's name here.
+        // Here it is the output's name.
         let given = ["export", "json", "-o", "csv", "-f", "text"];
         assert_eq!(arguments(&given), given);
         let all = arguments(&["--kernel-iteration-range", "[1-2]", "[4]", "-p", "1"]);

@@ -1,7 +1,9 @@
-//! All options of rocprofv3, as its `--help` groups them (rocprofv3.py of ROCm 7), and what becomes of each here.
+//! All options of rocprofv3, grouped as in its `--help` (rocprofv3.py of ROCm 7), and what happens
+//! to each in gputrace.
 //!
-//! Whether an option works is not written down: it does if the command line has it. Written down is what becomes of
-//! the others, and what a user of rocprofv3 should know about those that work.
+//! Whether an option works is not written down here: it works if gputrace's command line has it.
+//! The table says what happens to the others, and what a user of rocprofv3 should know about those
+//! that work.
 
 use super::{
     Entry,
@@ -9,24 +11,24 @@ use super::{
     Values::{self, Bool, Many, One},
 };
 
-/// Of options about counters inside the GPU.
+/// For options about counters inside the GPU.
 const COUNTERS: &str = "counters inside the GPU can be programmed only by the process that uses it; `--kernel-trace` gives the \
                         times of every kernel, and `--counters` what the driver counts, with \
                         NAME_counter_collection.csv for what was read while each kernel ran";
-/// Of options about samples of the GPU's program counter.
+/// For options about samples of the GPU's program counter.
 const SAMPLING: &str = "the GPU's program counter can be sampled only from inside the process; `--kernel-trace` gives the times \
                         of every kernel";
-/// Of options about instruction traces.
+/// For options about instruction traces.
 const THREAD_TRACE: &str = "instructions can be traced only from inside the process; `--kernel-trace` gives the times of every \
                             kernel";
-/// Of options about code inside the process.
-const INSIDE: &str = "gputrace loads nothing into a program, so there is nothing to be set here";
-/// Of options about Perfetto's own recorder.
+/// For options about code inside the process.
+const INSIDE: &str = "gputrace loads nothing into a program, so there is nothing to set";
+/// For options about Perfetto's own recorder.
 const NO_BUFFER: &str =
     "traces are made from the capture, without a buffer that could be too small";
-/// Of domains that this version does not record.
+/// For domains that this version does not record.
 const NOT_YET: &str = "this version does not record it; `gputrace list` shows what can be traced";
-/// Of events of the driver, which one option records together.
+/// For events of the driver, which one option records together.
 const EVENTS: &str = "The same as `--kfd-events`, which records all of them.";
 
 const fn entry(
@@ -143,8 +145,8 @@ pub(super) const GROUPS: &[(&str, &[Entry])] = &[
                 "scratch-memory-trace",
                 Bool,
                 Works,
-                "Seen in the queues' descriptors, by looking 1,000 to 10,000 times a second: what comes and goes between two looks is \
-                 missing.",
+                "Read from the queues' descriptors 1,000 to 10,000 times a second: memory that \
+                 comes and goes between two looks is missing.",
             ),
             entry(
                 "hsa-trace",
@@ -157,7 +159,8 @@ pub(super) const GROUPS: &[(&str, &[Entry])] = &[
                 "ompt-trace",
                 Many,
                 Instead(
-                    "OpenMP tells only a tool inside the process; the HIP and HSA calls that OpenMP makes are traced by `--hsa-trace`",
+                    "OpenMP reports only to a tool inside the process; the HIP and HSA calls that \
+                     OpenMP makes are traced by `--hsa-trace`",
                 ),
                 "",
             ),
@@ -165,8 +168,9 @@ pub(super) const GROUPS: &[(&str, &[Entry])] = &[
                 "kokkos-trace",
                 Bool,
                 Works,
-                "Kokkos tells only a tool library inside the process, and gputrace puts none there: start the program with any \
-                 (KOKKOS_TOOLS_LIBS), also one that does nothing with what it is told.",
+                "Kokkos reports only to a tool library inside the process, and gputrace loads \
+                 none: start the program with any tool library (KOKKOS_TOOLS_LIBS), even one that \
+                 ignores the reports.",
             ),
             entry("rocdecode-trace", Bool, Works, ""),
             entry("rocjpeg-trace", Bool, Works, ""),
@@ -174,7 +178,8 @@ pub(super) const GROUPS: &[(&str, &[Entry])] = &[
                 "rocshmem-trace",
                 Bool,
                 Works,
-                "Every exported function, not only those on streams. A program that has rocSHMEM inside: `--functions '^rocshmem_'`.",
+                "Every exported function, not only those on streams. For a program with rocSHMEM \
+                 linked in: `--functions '^rocshmem_'`.",
             ),
             entry("hipfile-trace", Bool, Works, ""),
         ],
@@ -239,15 +244,7 @@ pub(super) const GROUPS: &[(&str, &[Entry])] = &[
         "Post-processing tracing options",
         &[
             entry("stats", Bool, Works, ""),
-            short(
-                'S',
-                entry(
-                    "summary",
-                    Bool,
-                    Works,
-                    "Also says what hangs and what was lost.",
-                ),
-            ),
+            short('S', entry("summary", Bool, Works, "")),
             short('D', entry("summary-per-domain", Bool, Works, "")),
             entry("summary-groups", Many, Works, ""),
         ],
@@ -268,7 +265,7 @@ pub(super) const GROUPS: &[(&str, &[Entry])] = &[
                 "kernel-rename",
                 Bool,
                 Works,
-                "In JSON and rocpd the range is beside the kernel; the capture has both names.",
+                "In JSON and rocpd, the range is next to the kernel; the capture has both names.",
             ),
         ],
     ),
@@ -301,13 +298,13 @@ pub(super) const GROUPS: &[(&str, &[Entry])] = &[
                 "kernel-include-regex",
                 One,
                 Works,
-                "Goes for all outputs; the capture has all kernels.",
+                "Applies to all outputs; the capture has all kernels.",
             ),
             entry(
                 "kernel-exclude-regex",
                 One,
                 Works,
-                "Goes for all outputs; the capture has all kernels.",
+                "Applies to all outputs; the capture has all kernels.",
             ),
             entry("kernel-iteration-range", Many, Works, ""),
             short(

@@ -1,4 +1,4 @@
-//! Captures that are made up, and the program that works on them.
+//! Synthetic captures, and the program that works on them.
 
 #![allow(
     dead_code,
@@ -25,11 +25,11 @@ use gputrace_timeline::{
 pub(crate) mod documents;
 
 pub(crate) const START: u64 = 1_000_000_000;
-/// When the made-up host booted, ns since the Unix epoch.
+/// When the synthetic host booted, ns since the Unix epoch.
 pub(crate) const BOOT: u64 = 1_700_000_000_000_000_000;
 
-/// A recording of one second on `host`, which booted `boot`: ten calls of 10 ms each, one every 100 ms, each with
-/// one inside.
+/// A recording of one second on `host`, which booted at `boot`: ten calls of 10 ms, one every 100
+/// ms, each with a call inside.
 pub(crate) fn capture(directory: &Path, host: &str, boot: u64, slower: u64) -> PathBuf {
     let clocks = |boottime: u64| ClockSnapshot {
         boottime,

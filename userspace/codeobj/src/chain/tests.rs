@@ -29,7 +29,7 @@ fn a_list() {
     assert_eq!(first.added[1].load_delta, 0x1000);
     assert_eq!(first.added[0].entry, list.entries[0]);
     assert!(chain.has(&first.added[0]));
-    // The same once more, and with one behind.
+    // Unchanged; then with one more entry.
     let second = look(&mut chain, &list.memory);
     assert!(second.settled && second.added.is_empty() && second.removed.is_empty());
     list.add("file:///b");
@@ -61,7 +61,7 @@ fn entries_that_are_gone_are_forgotten_wherever_they_were() {
         let mut chain = Chain::new(List::HEAD);
         let all = look(&mut chain, &list.memory).added;
         list.remove(place);
-        // One look checks that many.
+        // One look checks this many entries.
         let changes = look(&mut chain, &list.memory);
         assert_eq!(uris(&changes.removed), uris(&all[place..=place]));
         assert!(changes.added.is_empty() && !chain.has(&all[place]));
@@ -91,7 +91,7 @@ fn the_whole_end_may_go_at_once() {
     assert_eq!(uris(&changes.added), ["file:///new"]);
 }
 
-/// An allocator gives the memory of what was freed last to what comes next.
+/// An allocator reuses the most recently freed memory for the next entry.
 #[test]
 fn memory_that_is_used_again_is_another_entry() {
     for place in 0..3 {
@@ -104,12 +104,12 @@ fn memory_that_is_used_again_is_another_entry() {
         assert_eq!(uris(&changes.removed), uris(&all[place..=place]));
         assert_eq!(uris(&changes.added), ["file:///new"]);
         assert_eq!(changes.added[0].entry, again);
-        // Those behind it were not taken for new ones.
+        // The entries after it were not taken for new ones.
         assert!(look(&mut chain, &list.memory).added.is_empty());
     }
 }
 
-/// The same words, and only what is loaded tells that it is something else.
+/// The words are the same; only the loaded code object shows that the entry is a different one.
 #[test]
 fn an_entry_that_stands_for_something_else_is_new() {
     let list = List::of(&["file:///0", "file:///1", "file:///2"]);
@@ -125,7 +125,7 @@ fn an_entry_that_stands_for_something_else_is_new() {
     }
 }
 
-/// What a look costs depends on what has changed, not on how much there is.
+/// The cost of a look depends on the changes, not on the number of entries.
 #[test]
 fn thousands_of_entries_are_not_read_again() {
     let mut list = List::of(&["file:///first"]);
@@ -135,7 +135,7 @@ fn thousands_of_entries_are_not_read_again() {
     let asked = RefCell::new(0);
     for number in 0..5_000 {
         list.add(&format!("memory://1#offset={number}&size=8"));
-        // Some come and go.
+        // Some entries are removed again.
         if number % 3 == 0 {
             list.remove(number / 2);
         }
@@ -152,7 +152,7 @@ fn thousands_of_entries_are_not_read_again() {
     let most = |costs: &[usize]| costs.iter().copied().max().unwrap();
     assert!(most(&costs) <= 60, "{}", most(&costs));
     assert!(most(&costs[4_900..]) <= most(&costs[..100]));
-    // All that went was noticed, if not at once.
+    // All removals are noticed eventually.
     for _ in 0..5_000 / CHECKED_MORE + 1 {
         look(&mut chain, &list.memory);
     }
@@ -209,7 +209,7 @@ fn a_name_without_end() {
     ));
 }
 
-/// A runtime that does not set `l_prev` is followed all the same.
+/// A runtime that does not set `l_prev` is followed as well.
 #[test]
 fn entries_that_do_not_lead_back() {
     let mut list = List::of(&["file:///a", "file:///b"]);
@@ -250,7 +250,7 @@ proptest! {
         prop_assert!(memory.reads.get() < 300_000);
     }
 
-    /// Whatever comes and goes, in the end exactly what is there is known.
+    /// After any sequence of changes, exactly the existing entries are known.
     #[test]
     fn any_course(steps in proptest::collection::vec((0..3_u8, any::<prop::sample::Index>()), 1..60)) {
         let mut list = List::of(&["file:///first"]);

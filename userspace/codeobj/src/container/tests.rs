@@ -1,10 +1,10 @@
-//! Containers made here, and broken ones.
+//! Containers made for these tests, and damaged ones.
 
 use super::*;
 use proptest::prelude::*;
 use std::io::Write;
 
-/// A bundle of these entries, each with its size as in real ones: aligned, in order.
+/// A bundle with these entries, laid out like real ones: aligned, in order.
 fn bundle(entries: &[(&str, &[u8])]) -> Vec<u8> {
     let mut head = BUNDLE.to_vec();
     head.extend((entries.len() as u64).to_le_bytes());
@@ -144,7 +144,7 @@ fn compressed_bundles_that_lie() {
 
 #[test]
 fn a_small_file_that_stands_for_gigabytes() {
-    // Zeros compress a thousandfold; what the header does not promise is not decompressed.
+    // Zeros compress a thousandfold; data beyond the size in the header is not decompressed.
     let mut file = compressed(2, 0, &vec![0; 64 << 20]);
     assert!(file.len() < 1 << 20);
     file[12..16].copy_from_slice(&1000_u32.to_le_bytes());
@@ -173,7 +173,7 @@ fn other_files() {
     let object = crate::testing::code_object(true);
     let found = code_objects(&object).unwrap();
     assert!(found.len() == 1 && *found[0].bytes == object);
-    // One entry listed many times is more than the bundle has bytes.
+    // One entry listed many times is larger in total than the bundle.
     let entry: (&str, &[u8]) = ("x", &[1; 100]);
     let mut file = bundle(&[entry; 40]);
     let first = file[32..40].to_vec();

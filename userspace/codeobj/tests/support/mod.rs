@@ -1,5 +1,5 @@
-//! Runs programs of the real runtime on the software GPU until they hang in a kernel that never ends, to
-//! be looked into from outside.
+//! Runs programs with the real runtime on the software GPU until they hang in a kernel that never
+//! ends, and can be inspected from outside.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -19,11 +19,11 @@ use std::{
 
 use gputrace_softgpu::truth::{Dispatch, Record, read_directory};
 
-/// The longest a program may take to come to its last kernel, start of the runtime included.
+/// Maximum time for a program to reach its last kernel, including the start of the runtime.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Environment variable: root of another Debian release, to run its ROCm instead of this machine's. The same
-/// one that the tests of the software GPU take.
+/// Environment variable with the root of another Debian release, whose ROCm is used instead of this
+/// machine's. The tests of the software GPU use the same one.
 pub fn root() -> Option<PathBuf> {
     std::env::var_os("MOCKKFD_TEST_ROOT").map(PathBuf::from)
 }
@@ -103,7 +103,7 @@ pub fn compile(source: &Path, directory: &Path, extra: &[&str]) -> PathBuf {
     program
 }
 
-/// The compiler, for the GPUs of the tests. The environment keeps it from looking for one.
+/// The compiler, for the GPUs of the tests. The environment keeps it from looking for a GPU.
 pub fn hipcc() -> Command {
     let mut hipcc = Command::new("hipcc");
     hipcc.env("HCC_AMDGPU_TARGET", "gfx906").args([
@@ -129,7 +129,7 @@ pub struct Running {
 }
 
 impl Running {
-    /// Starts a program on a software GPU of this configuration.
+    /// Starts a program on a software GPU with this configuration.
     pub fn start(toml: &str, program: &Path, arguments: &[&str]) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let config = directory.path().join("softgpu.toml");
@@ -160,7 +160,7 @@ impl Running {
         self.child.id()
     }
 
-    /// Whether it has not ended; fails the test if it ended badly.
+    /// Whether it has not ended; fails the test if it ended with an error.
     pub fn is_running(&mut self) -> bool {
         match self.child.try_wait().unwrap() {
             None => true,
@@ -171,14 +171,14 @@ impl Running {
         }
     }
 
-    /// What it wrote to its standard error.
+    /// The text that it wrote to its standard error.
     pub fn said(&self) -> String {
         std::fs::read_to_string(self.directory.path().join("log")).unwrap_or_default()
     }
 
-    /// What the GPU did so far.
+    /// The software GPU's log so far.
     fn truth(&self) -> Vec<Record<'static>> {
-        // A log that is being written may end within a line.
+        // The last line of a log may be incomplete while it is being written.
         read_directory(&self.directory.path().join("truth")).unwrap_or_default()
     }
 
@@ -203,7 +203,7 @@ impl Drop for Running {
 /// A program that hangs in a kernel.
 pub struct Hanging {
     program: Running,
-    /// What the software GPU executed until then.
+    /// The dispatches that the software GPU had executed by then.
     pub dispatches: Vec<Dispatch>,
 }
 
@@ -213,7 +213,7 @@ impl Hanging {
         Self::start_on("", program, arguments, kernel, nth)
     }
 
-    /// The same on a software GPU of this configuration.
+    /// Like [`Hanging::start`], on a software GPU with this configuration.
     pub fn start_on(
         toml: &str,
         program: &Path,
@@ -233,7 +233,7 @@ impl Hanging {
                 "it does not hang: {}",
                 program.said()
             );
-            // Polling a log: there is nothing to wait on.
+            // Polls a log: there is nothing to wait on.
             std::thread::sleep(Duration::from_millis(5));
         }
         let dispatches = program.dispatches();

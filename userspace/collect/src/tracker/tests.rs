@@ -6,7 +6,7 @@ use zerocopy::{FromZeros as _, IntoBytes as _};
 use super::*;
 use crate::late::{self, Late};
 
-/// What a round finds.
+/// Ends a round, and reads the missing packets.
 fn round(tracker: &mut GpuTracker, all: bool) -> Vec<Late> {
     let missing = tracker.round(all);
     let mut late: Vec<Late> = (0..missing.gone).map(|_| Late::Gone).collect();
@@ -16,7 +16,7 @@ fn round(tracker: &mut GpuTracker, all: bool) -> Vec<Late> {
     late
 }
 
-/// RecordSink whose watcher is not there.
+/// A tracker without a watcher.
 fn tracker(agents: Vec<(u32, AgentKind)>) -> GpuTracker {
     GpuTracker::new(agents, true, true, channel().0)
 }
@@ -40,7 +40,7 @@ fn packet(index: u64, signal: u64) -> Packet {
 fn take(tracker: &mut GpuTracker, packet: &Packet) -> usize {
     let told = RefCell::new(0);
     tracker.take(kind::PACKET, packet.as_bytes(), &|_| {
-        *told.borrow_mut() += 1
+        *told.borrow_mut() += 1;
     });
     told.into_inner()
 }
@@ -81,7 +81,7 @@ fn agents_are_nodes_of_their_kind() {
     let mut tracker = tracker(vec![(0, AgentKind::Cpu), (1, AgentKind::Gpu)]);
     let mut seen = Described::new_zeroed();
     seen.agent = 0x5000;
-    // A pointer where another release has the node, then node 1, a GPU.
+    // A pointer at the place where another release has the node, then node 1, a GPU.
     seen.words = [0x7fff_1234_5678, 1];
     let Some(Meta::AgentHandle(handle)) = tracker.described(seen.as_bytes()) else {
         panic!("an agent")
@@ -100,13 +100,13 @@ fn layouts_that_are_not_known_are_told_once() {
     let mut tracker = tracker(vec![(0, AgentKind::Cpu), (1, AgentKind::Gpu)]);
     let mut seen = Described::new_zeroed();
     seen.pid = 42;
-    // An agent as it is known, and a queue of it.
+    // An agent with the expected layout, and a queue of it.
     (seen.agent, seen.words) = (0x5000, [0, 1]);
     tracker.described(seen.as_bytes());
     let mut done = Completion::new_zeroed();
     (done.pid, done.reason) = (42, completion_reason::REARM);
     tracker.take(kind::COMPLETION, done.as_bytes(), &|_| {});
-    // One that was not there any more says nothing of layouts.
+    // A signal that no longer existed says nothing about layouts.
     done.sdma_start = SDMA_UNKNOWN;
     for reason in [completion_reason::EXIT, completion_reason::POLL] {
         done.reason = reason;
@@ -145,7 +145,7 @@ fn layouts_that_are_not_known_are_told_once() {
 #[test]
 fn missing_packets_are_waited_for_and_then_read() {
     let ring: Vec<u64> = (0..64u64).flat_map(|_| packet(0, 9).packet).collect();
-    // With a write index of 15.
+    // The write index is 15.
     let mut descriptor = vec![0u64; 32];
     descriptor[7] = 15;
     let mut tracker = tracker(Vec::new());
@@ -201,8 +201,8 @@ fn packets_that_have_been_overwritten_are_gone() {
     assert!(late.iter().all(|late| matches!(late, Late::Gone)));
 }
 
-/// A program that goes from one processor to another leaves records in the rings of both, which are read one after the
-/// other.
+/// A program that moves from one processor to another leaves records in the rings of both, which
+/// are read one after the other.
 #[test]
 fn packets_in_a_ring_that_is_read_later_are_not_gone() {
     let mut tracker = tracker(Vec::new());
@@ -214,7 +214,8 @@ fn packets_in_a_ring_that_is_read_later_are_not_gone() {
     }
     assert!(round(&mut tracker, false).is_empty());
     assert!(!tracker.is_behind());
-    // The same with the end of the process, which one ring tells before the other one tells of its packets.
+    // The same with the end of the process, which one ring reports before the other one reports the
+    // packets.
     take(&mut tracker, &packet(2_003, 0));
     tracker.ended(std::process::id());
     take(&mut tracker, &packet(2_001, 0));

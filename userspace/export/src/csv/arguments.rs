@@ -1,5 +1,5 @@
-//! `NAME_arguments.csv`: what functions were called with and what they returned, a row for each argument and each result.
-//! rocprofv3 has no such file, so the traces keep its columns; `Correlation_Id` joins the two.
+//! `NAME_arguments.csv`: arguments and results of calls, one per row. rocprofv3 has no such file,
+//! so the traces keep its columns and this table is separate; `Correlation_Id` joins the two.
 
 use gputrace_timeline::{
     args,
@@ -9,7 +9,8 @@ use gputrace_timeline::{
 use super::table::{Field, Table};
 use crate::{exporter::ExportError, output::OutputDir};
 
-/// `Position` counts arguments from 0, fields of a structure have that of the structure; a result has none, and is called `return`. `Type` is that of the public header, empty for
+/// `Position` counts arguments from 0. Fields of a structure have the structure's position; a
+/// result has none, and is called `return`. `Type` is that of the public header; it is empty for
 /// functions that are not in the catalogue, whose registers are shown in hex.
 const COLUMNS: [&str; 8] = [
     "Process_Id",
@@ -22,13 +23,13 @@ const COLUMNS: [&str; 8] = [
     "Value",
 ];
 
-/// Begins the file.
+/// Creates the file.
 pub(super) fn begin(directory: &OutputDir, name: &str) -> Result<Table, ExportError> {
     Table::create(directory, &format!("{name}_arguments.csv"), COLUMNS)
 }
 
-/// Writes the rows of a call. Of markers the text is the name, so they have rows only for what they are annotated with, or if
-/// they stand under the function that was called.
+/// Writes the rows of a call. A marker's name is its text, so it has rows only for its annotations,
+/// or if it is shown under the called function.
 pub(super) fn rows(table: &mut Table, info: &FunctionInfo, call: &Call) -> Result<(), ExportError> {
     let mut row = |position: Option<u64>, c_type: &str, name: &str, value: String| {
         table.fields([

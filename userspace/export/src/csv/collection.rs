@@ -3,8 +3,9 @@
 use gputrace_timeline::gpu::Dispatch;
 
 use super::{
+    pair::{Column, Row},
     table::{Field, Table},
-    work::{Column, Row, kernel},
+    work::kernel,
 };
 use crate::{
     exporter::ExportError,
@@ -12,7 +13,7 @@ use crate::{
     output::OutputDir,
 };
 
-/// The columns, exactly rocprofv3's: what comes before the counter, the counter, and what follows it.
+/// The columns, exactly rocprofv3's: those before the counter, the counter, and those after it.
 const DISPATCH: &[Column<Dispatch>] = &[
     ("Correlation_Id", |row| row.work.origin.innermost.into()),
     ("Dispatch_Id", |row| row.work.id.into()),
@@ -52,13 +53,13 @@ const TIMES: &[Column<Dispatch>] = &[
 #[derive(Debug, Default)]
 pub(super) struct Collection {
     table: Option<Table>,
-    /// Dispatches whose times are real, and those of them that have rows.
+    /// Dispatches with real times, and those of them that have rows.
     kernels: u64,
     counted: u64,
 }
 
 impl Collection {
-    /// Begins the table if it is not there yet.
+    /// Begins the table if it does not exist yet.
     pub(super) fn begin(
         &mut self,
         directory: &OutputDir,
@@ -106,7 +107,7 @@ impl Collection {
         Ok(())
     }
 
-    /// The table and what is in it.
+    /// The table with its description.
     pub(super) fn finish(self) -> Option<(Table, String)> {
         let Self {
             table,

@@ -1,11 +1,11 @@
-//! `counter_trace`: numbers that were read now and then.
+//! `counter_trace`: readings of counters.
 
 use gputrace_timeline::event::CounterSample;
 
 use super::table::{Field, Table};
 use crate::{exporter::ExportError, gpu::Gpus, output::OutputDir};
 
-/// Times are ns, `CLOCK_BOOTTIME`; ids that are not known, or do not apply, are 0, agents empty.
+/// Times are ns, `CLOCK_BOOTTIME`. Ids that are unknown or do not apply are 0, such agents empty.
 const COLUMNS: [&str; 8] = [
     "Agent_Id",
     "Gpu_Id",
@@ -17,7 +17,7 @@ const COLUMNS: [&str; 8] = [
     "Counter_Value",
 ];
 
-/// Begins the table.
+/// Creates the table.
 pub(super) fn begin(directory: &OutputDir, name: &str) -> Result<Table, ExportError> {
     Table::create(directory, &format!("{name}_counter_trace.csv"), COLUMNS)
 }

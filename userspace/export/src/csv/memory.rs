@@ -1,5 +1,5 @@
-//! `memory_allocation_trace` and `scratch_memory_trace`, with rocprofv3's columns. As there, what frees memory has no agent (but for
-//! scratch memory) and no size.
+//! `memory_allocation_trace` and `scratch_memory_trace`, with rocprofv3's columns. As there, frees
+//! have no size and no agent (except for scratch memory).
 
 use gputrace_timeline::observation::{FieldValue, Observation};
 
@@ -21,7 +21,7 @@ const COLUMNS: [&str; 8] = [
     "End_Timestamp",
 ];
 
-/// Begins the table.
+/// Creates the table.
 pub(super) fn begin(directory: &OutputDir, name: &str) -> Result<Table, ExportError> {
     Table::create(
         directory,
@@ -63,7 +63,7 @@ const SCRATCH_COLUMNS: [&str; 9] = [
     "Allocation_Size",
 ];
 
-/// Begins the table of scratch memory.
+/// Creates the table of scratch memory.
 pub(super) fn begin_scratch(directory: &OutputDir, name: &str) -> Result<Table, ExportError> {
     Table::create(
         directory,
@@ -72,7 +72,7 @@ pub(super) fn begin_scratch(directory: &OutputDir, name: &str) -> Result<Table, 
     )
 }
 
-/// Writes a row. Nobody saw which thread of the runtime it was: 0.
+/// Writes a row. The thread is 0, because it is unknown which of the runtime's threads did it.
 pub(super) fn scratch_row(
     table: &mut Table,
     gpus: &Gpus,

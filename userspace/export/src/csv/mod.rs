@@ -1,38 +1,48 @@
 //! CSV files as rocprofv3 writes them, so that scripts made for its output work unchanged.
 //!
-//! * `NAME_hip_api_trace.csv` and `NAME_hsa_api_trace.csv`: one row per call. Strings and the header are
-//!   quoted, numbers are not. Times are ns of `CLOCK_BOOTTIME`, as rocprofv3's.
-//! * `NAME_kernel_trace.csv` and `NAME_memory_copy_trace.csv`: one row per kernel dispatch or copy whose
-//!   times are real, that is of quality `exact` or `sampled`. Rows come in no particular order, as
-//!   rocprofv3's. `Correlation_Id` is that of the innermost call that asked for it, 0 if none is recorded;
-//!   `Stream_Id` numbers the recording's streams from 1 as they come up in calls or in work, as in all formats, and 0 is
-//!   a null stream or an unknown one; `Queue_Id` counts from 1; an agent that is not known is empty; a kernel that was
-//!   not found has `Kernel_Id` 0 and its address for a name.
-//! * `NAME_kernel_trace_quality.csv` and `NAME_memory_copy_trace_quality.csv`: every dispatch and every copy,
-//!   also those of which only the submission is known, see below.
+//! * `NAME_hip_api_trace.csv` and `NAME_hsa_api_trace.csv`: one row per call. Strings and the
+//!   header are quoted, numbers are not. Times are ns of `CLOCK_BOOTTIME`, as rocprofv3's.
+//! * `NAME_kernel_trace.csv` and `NAME_memory_copy_trace.csv`: one row per kernel dispatch or copy
+//!   whose times are real, that is of quality `exact` or `sampled`. Rows are in no particular
+//!   order, as rocprofv3's. `Correlation_Id` is that of the innermost call that submitted the work,
+//!   0 if none is recorded. `Stream_Id` numbers the recording's streams from 1 in order of their
+//!   first appearance, as in all formats; 0 is a null stream or an unknown one. `Queue_Id` counts
+//!   from 1. An unknown agent is empty. A kernel that was not found has `Kernel_Id` 0 and its
+//!   address as its name.
+//! * `NAME_kernel_trace_quality.csv` and `NAME_memory_copy_trace_quality.csv`: every dispatch and
+//!   every copy, including those of which only the submission is known, see below.
+//! * `NAME_kernel_names.csv`: the mangled name of each kernel that ran, by `Kernel_Id`. All other
+//!   files have the names that people read.
 //! * `NAME_agent_info.csv`: the node's CPUs and GPUs.
-//! * `NAME_counter_trace.csv`, if counters were read and there are any: a row whenever a value changed, and at the
-//!   beginning and the end. A value holds until the next row of the same counter.
-//! * `NAME_counter_collection.csv`, if counters were read: for each dispatch of the kernel trace a row per counter of its agent
-//!   that was read while it ran. The value is the mean of these readings, and of a counter that only grows by how much it
-//!   grew from the first to the last, if there are two. Dispatches that ended before anything was read have no row. The
-//!   driver counts for the whole GPU: what else ran there is in the value, too. The columns are rocprofv3's, with the products of sizes.
-//! * `NAME_kernel_classes.csv`, if not all times of kernels are exact: each class of dispatches, with its mean duration and
-//!   the mean's standard error in ns; both are empty if nothing tells them, and `Told` says why.
-//! * `NAME_…_stats.csv` and `NAME_domain_stats.csv`, if asked for ([`CsvOptions::stats`]). They count GPU work whose
-//!   duration is known; where it is an estimate, `MinNs`, `MaxNs` and `StdDev` are those of means of classes.
-//! * `NAME_kernel_stats_quality.csv` and `NAME_memory_copy_stats_quality.csv` beside them: how many durations are known, how many of
-//!   these are estimates, and the standard errors of total and average.
-//! * `NAME_arguments.csv`, if asked for ([`CsvOptions::arguments`]): arguments and results of calls, a row for each.
-//! * `NAME_unfinished_calls.csv`, only if there are any: calls that had not returned. They also have rows
-//!   in the files above, with the moment up to which they were open as end, because a script that
-//!   looks for a hang looks there.
+//! * `NAME_counter_trace.csv`, if counters were read and there are any: a row whenever a value
+//!   changed, and at the beginning and the end. A value holds until the next row of the same
+//!   counter.
+//! * `NAME_counter_collection.csv`, if counters were read: for each dispatch of the kernel trace, a
+//!   row per counter of its agent that was read while it ran. The value is the mean of these
+//!   readings, or for a counter that only grows, the growth from the first to the last, if there
+//!   are two. Dispatches that ended before anything was read have no row. The driver counts for the
+//!   whole GPU, so the value includes other work that ran there. The columns are rocprofv3's, with
+//!   sizes as products.
+//! * `NAME_kernel_classes.csv`, if not all times of kernels are exact: each class of dispatches
+//!   with its mean duration and the mean's standard error in ns. Both are empty if the mean is
+//!   unknown; `Told` says why.
+//! * `NAME_…_stats.csv` and `NAME_domain_stats.csv`, if asked for ([`CsvOptions::stats`]). They
+//!   count GPU work whose duration is known. Where it is an estimate, `MinNs`, `MaxNs` and `StdDev`
+//!   are those of means of classes.
+//! * `NAME_kernel_stats_quality.csv` and `NAME_memory_copy_stats_quality.csv` beside them: how many
+//!   durations are known, how many of these are estimates, and the standard errors of total and
+//!   average.
+//! * `NAME_arguments.csv`, if asked for ([`CsvOptions::arguments`]): arguments and results of
+//!   calls, one per row.
+//! * `NAME_unfinished_calls.csv`, only if there are any: calls that had not returned. They also
+//!   have rows in the files above, whose end is the time up to which they were open, because
+//!   scripts that look for a hang read those files.
 //! * `NAME_loss.csv`, always: what was seen, written and lost, see [`crate::loss`].
 //!
-//! A file is made for each group of domains that was asked for, even if no call of it happened.
-//! rocprofv3 makes none then, so its users' scripts must cope with a missing file; but a script that
-//! opens the file by its name gets an empty table here instead of an exception, and an empty file says
-//! what a missing one cannot: it was traced, and nothing was called.
+//! Each group of domains that was asked for gets a file, even if it has no calls. rocprofv3 writes
+//! no file then, so its users' scripts must cope with a missing file. But a script that opens the
+//! file by name gets an empty table here instead of an exception, and an empty file says what a
+//! missing one cannot: the group was traced, and nothing was called.
 //!
 //! # The quality files
 //!
@@ -51,7 +61,7 @@
 //! | `Packet_Index` | index of the packet in its queue |
 //! | `Group_Segment_Size` | bytes of LDS of a workgroup, dynamic included |
 //! | `Read_Later` | `true` if the packet was read from the ring after the doorbell |
-//! | `Kernel_Class`, `Estimated_Duration`, `Estimate_Error` | where the duration is an estimate: the class whose mean it is, that mean, and its standard error, ns |
+//! | `Kernel_Class`, `Estimated_Duration`, `Estimate_Error` | where the duration is an estimate: the class whose mean it is (empty if the duration lies between two looks), the estimate, and its standard error, ns |
 //! | `Engine_Mask` | engine of a copy as one bit; 0 if the runtime chose |
 
 mod arguments;
@@ -59,6 +69,7 @@ mod collection;
 mod counters;
 mod memory;
 mod observed;
+mod pair;
 mod stats;
 mod table;
 mod work;
@@ -98,7 +109,7 @@ const CALL_COLUMNS: [&str; 7] = [
     "End_Timestamp",
 ];
 
-/// What to write besides the traces.
+/// What to write in addition to the traces.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CsvOptions {
     /// Write `NAME_…_stats.csv` for each trace, and `NAME_domain_stats.csv`: rocprofv3's `--stats`.
@@ -132,7 +143,7 @@ pub struct CsvExporter {
 }
 
 impl CsvExporter {
-    /// Files go to `directory` and are called `NAME_….csv`.
+    /// Writes files called `NAME_….csv` to `directory`.
     #[must_use]
     pub fn new(directory: OutputDir, name: &str) -> Self {
         Self::with_options(directory, name, CsvOptions::default())
@@ -303,7 +314,7 @@ impl Exporter for CsvExporter {
                     stats.work(Domain::KernelDispatch, &name, &dispatch.time);
                 }
                 Event::Copy(copy) => {
-                    stats.work(Domain::MemoryCopy, copy.direction.name(), &copy.time)
+                    stats.work(Domain::MemoryCopy, copy.direction.name(), &copy.time);
                 }
                 Event::Observation(one) => {
                     if let Some(domain) = memory_domain(one) {
@@ -325,8 +336,8 @@ impl Exporter for CsvExporter {
         for row in loss::rows(self.ledger.as_ref(), &self.domains) {
             account.fields(row.into_iter().map(Field::from))?;
         }
-        // Everything is written before the first file gets its name: on a full disk there are no
-        // outputs rather than some.
+        // All data is written before the first file gets its final name: a full disk leaves no
+        // outputs instead of some.
         let mut tables: Vec<(Table, String)> = Vec::new();
         for (group, table) in self.traces {
             tables.push((table, format!("{} calls", group_title(group))));
@@ -371,7 +382,7 @@ impl Exporter for CsvExporter {
     }
 }
 
-/// The last two columns of a request to the driver: what it returned, and its fields.
+/// The last two columns of a request to the driver: its result and its fields.
 fn request(functions: &Functions, call: &Call) -> (String, String) {
     let Some(info) = functions.get(call.function) else {
         return (String::new(), String::new());
@@ -383,7 +394,7 @@ fn request(functions: &Functions, call: &Call) -> (String, String) {
     (result.unwrap_or_default(), fields.join(" "))
 }
 
-/// The trace of a group, begun if it is not there yet.
+/// The trace of a group, created if necessary.
 fn trace<'a>(
     traces: &'a mut BTreeMap<&'static str, Table>,
     directory: &OutputDir,

@@ -1,4 +1,4 @@
-//! What the kernel did: one file for each domain.
+//! Observations of the kernel: one file per domain.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use gputrace_timeline::observation::Observation;
 use super::table::Table;
 use crate::{exporter::ExportError, functions::group_title, output::OutputDir};
 
-/// Columns of these files. Times are ns, `CLOCK_BOOTTIME`; ids that are not known are 0.
+/// Columns of these files. Times are ns, `CLOCK_BOOTTIME`; unknown ids are 0.
 const COLUMNS: [&str; 9] = [
     "Domain",
     "Name",
@@ -28,7 +28,7 @@ pub(super) struct Observed {
 }
 
 impl Observed {
-    /// Whether `domain` has observations rather than calls or work of GPUs.
+    /// Whether `domain` consists of observations, not of calls or GPU work.
     pub(super) fn has(domain: Domain) -> bool {
         matches!(
             domain,
@@ -81,7 +81,7 @@ impl Observed {
         ])
     }
 
-    /// The tables, with what is in them.
+    /// The tables with their descriptions.
     pub(super) fn finish(self) -> impl Iterator<Item = (Table, String)> {
         self.tables.into_iter().map(|(domain, table)| {
             let stem = Domain::from_id(domain).map_or("other", Domain::csv_stem);

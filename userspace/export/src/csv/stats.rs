@@ -1,8 +1,9 @@
 //! rocprofv3's `_stats` tables: how often each name occurred, and how long it took.
 //!
-//! Finished calls count, allocations and scratch memory, and GPU work whose duration is known: exact or estimated. The
-//! tables of quality beside those of GPU work have what rocprofv3's columns cannot say: how many durations are estimates,
-//! their standard errors, and how many are not known. Numbers are formatted as rocprofv3 does.
+//! They count finished calls, allocations and scratch memory, and GPU work whose duration is known,
+//! exact or estimated. The quality tables beside those of GPU work have what rocprofv3's columns
+//! cannot express: how many durations are estimates, their standard errors, and how many are
+//! unknown. Numbers are formatted as in rocprofv3.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -29,7 +30,7 @@ const COLUMNS: [&str; 8] = [
     "StdDev",
 ];
 
-/// Columns of the tables of quality. Errors are standard errors.
+/// Columns of the quality tables. Errors are standard errors.
 const QUALITY_COLUMNS: [&str; 9] = [
     "Name",
     "Calls",
@@ -42,16 +43,16 @@ const QUALITY_COLUMNS: [&str; 9] = [
     "AverageErrorNs",
 ];
 
-/// The statistics of an export. Grows with the number of names.
+/// The statistics of an export. Memory grows with the number of names.
 #[derive(Debug, Default)]
 pub(super) struct Stats {
     groups: BTreeMap<&'static str, HashMap<String, Moments>>,
-    /// Of GPU work.
+    /// Sums of GPU work.
     sums: BTreeMap<&'static str, Sums>,
 }
 
 impl Stats {
-    /// Makes sure that the group has a table.
+    /// Makes sure that the group gets a table, even an empty one.
     pub(super) fn begin(&mut self, group: &'static str) {
         self.groups.entry(group).or_default();
     }
@@ -66,7 +67,7 @@ impl Stats {
         }
     }
 
-    /// Adds GPU work: to the statistics if its duration is known.
+    /// Adds GPU work; it counts in the statistics if its duration is known.
     pub(super) fn work(&mut self, domain: Domain, name: &str, time: &GpuTime) {
         let (group, length) = (domain.csv_stem(), Length::of(time));
         self.begin(group);
@@ -76,7 +77,7 @@ impl Stats {
         self.sums.entry(group).or_default().add(name, length);
     }
 
-    /// Writes one table for each group and one with the groups themselves.
+    /// Writes one table per group, and one that has the groups as rows.
     pub(super) fn finish(
         &self,
         directory: &OutputDir,
@@ -183,7 +184,7 @@ fn write_quality(directory: &OutputDir, file: &str, sums: &Sums) -> Result<Table
     Ok(table)
 }
 
-/// As rocprofv3 formats a number that is no integer.
+/// Formats a non-integer as rocprofv3 does.
 fn number(value: f64) -> String {
     if value > 0.01 {
         format!("{value:.6}")
@@ -192,7 +193,7 @@ fn number(value: f64) -> String {
     }
 }
 
-/// As rocprofv3 formats a percentage.
+/// Formats a percentage as rocprofv3 does.
 fn percentage(value: f64) -> String {
     if value >= 1.0 {
         format!("{value:.2}")
@@ -203,7 +204,7 @@ fn percentage(value: f64) -> String {
     }
 }
 
-/// With an exponent of a sign and at least two digits, as C does.
+/// Formats with an exponent of a sign and at least two digits, as C does.
 fn scientific(value: f64, digits: usize) -> String {
     let text = format!("{value:.digits$e}");
     match text.split_once('e') {

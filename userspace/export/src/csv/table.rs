@@ -1,4 +1,4 @@
-//! A CSV file in the making.
+//! A CSV file under construction.
 
 use std::borrow::Cow;
 
@@ -14,15 +14,15 @@ use crate::{
 /// A field of a row.
 #[derive(Clone, Debug)]
 pub(super) enum Field<'a> {
-    /// Not quoted.
+    /// An integer, not quoted.
     Number(u64),
-    /// With six decimals, not quoted: as rocprofv3 writes values of counters.
+    /// With six decimals, not quoted, as rocprofv3 writes values of counters.
     Real(f64),
-    /// With as many digits as tell it from others, not quoted.
+    /// With the fewest digits that identify it, not quoted.
     Shortest(f64),
     /// `0x` and sixteen digits, as rocprofv3 writes addresses.
     Address(u64),
-    /// Quoted. It may come from outside.
+    /// Quoted. It may be untrusted.
     Text(Cow<'a, str>),
     /// Empty.
     Unknown,
@@ -64,8 +64,9 @@ impl<'a, T: Into<Self>> From<Option<T>> for Field<'a> {
     }
 }
 
-/// Writes rows. Text is quoted and numbers are not, as rocprofv3 does. Text can come from outside and is no formula
-/// and no control ([`gputrace_text::Outside::csv`]); there is no other way into a row.
+/// Writes rows. As in rocprofv3, text is quoted and numbers are not. Text may be untrusted:
+/// [`gputrace_text::Outside::csv`] keeps it from being a formula or a control sequence. There is no
+/// other way into a row.
 #[derive(Debug)]
 pub(super) struct Table {
     writer: Writer<OutputFile>,
@@ -122,7 +123,7 @@ impl Table {
         self.writer.write_record(end_of_row).map_err(encode)
     }
 
-    /// Rows written, without the header.
+    /// Number of rows written, without the header.
     pub(super) fn rows(&self) -> u64 {
         self.rows
     }

@@ -1,9 +1,12 @@
-//! Tables of the GPU's work: kernels, copies, agents.
+//! Tables of GPU work: kernels, copies, agents.
 //!
-//! `kernel_trace` and `memory_copy_trace` have rocprofv3's columns and hold only what has times of its
-//! own (quality `exact` or `sampled`, the latter with the duration of its class where that is told), because a script that computes with `Start_Timestamp` and
-//! `End_Timestamp` cannot know that a row means something else. The `_quality` tables hold everything that
-//! was submitted, with how well each time is known.
+//! `kernel_trace` and `memory_copy_trace` have rocprofv3's columns and contain only work with times
+//! of its own (quality `exact` or `sampled`; the latter with the mean duration of its class where
+//! known), because a script that computes with `Start_Timestamp` and `End_Timestamp` cannot know
+//! that a row means something else. The `_quality` tables contain everything that was submitted,
+//! with how well each time is known.
+
+use std::collections::BTreeSet;
 
 use gputrace_abi::domain::Domain;
 use gputrace_capture::gpu::{AgentKind, Kernel};
@@ -12,26 +15,19 @@ use gputrace_timeline::{
     gpu::{AgentInfo, Copy, Dispatch, GpuTime, KernelClass, Origin, RuntimeKernel},
 };
 
-use super::table::{Field, Table};
+use super::{
+    pair::{Column, Pair, Row},
+    table::{Field, Table},
+};
 use crate::{
     classes::ClassRecord,
     exporter::ExportError,
     gpu::{Gpus, queue_id, uncertainty},
+    lengths::Length,
     output::OutputDir,
 };
 
-/// A column: its name and where its values come from.
-pub(super) type Column<T> = (&'static str, for<'a> fn(&Row<'a, T>) -> Field<'a>);
-
-/// What a row is made of: a dispatch or copy, and what it refers to.
-pub(super) struct Row<'g, T> {
-    pub(super) work: &'g T,
-    pub(super) gpus: &'g Gpus,
-    /// Number of its row, from 1, in the table with rocprofv3's columns.
-    pub(super) trace_row: Option<u64>,
-}
-
-/// `kernel_trace`, exactly rocprofv3's.
+/// Columns of `kernel_trace`, exactly rocprofv3's.
 const DISPATCH: &[Column<Dispatch>] = &[
     ("Kind", |_| Domain::KernelDispatch.name().into()),
     ("Agent_Id", |row| {
@@ -69,7 +65,7 @@ const DISPATCH: &[Column<Dispatch>] = &[
     ("Grid_Size_Z", |row| row.work.grid[2].into()),
 ];
 
-/// `kernel_trace_quality`.
+/// Columns of `kernel_trace_quality`.
 const DISPATCH_QUALITY: &[Column<Dispatch>] = &[
     ("Dispatch_Id", |row| row.work.id.into()),
     ("Trace_Row", |row| row.trace_row.into()),
@@ -92,12 +88,6 @@ const DISPATCH_QUALITY: &[Column<Dispatch>] = &[
     }),
     ("Kernel_Name", |row| {
         Field::Text(row.gpus.kernel_name(row.work))
-    }),
-    ("Mangled_Name", |row| {
-        row.gpus
-            .kernel(row.work)
-            .map(|info| info.kernel.name.as_str())
-            .into()
     }),
     ("Kernel_Object", |row| {
         Field::Address(row.work.kernel_object)
@@ -135,19 +125,20 @@ const DISPATCH_QUALITY: &[Column<Dispatch>] = &[
             .into()
     }),
     ("Kernel_Class", |row| {
-        row.work.time.estimate.map(|estimate| estimate.class).into()
+        length(row.work).and_then(|length| length.class()).into()
     }),
     ("Estimated_Duration", |row| {
-        let time = &row.work.time;
-        let took = time.end.saturating_sub(time.begin);
-        time.estimate.map(|_| took).into()
+        let estimate = length(row.work).filter(|length| length.estimate_error().is_some());
+        estimate.map(|length| length.ns).into()
     }),
     ("Estimate_Error", |row| {
-        row.work.time.estimate.map(|estimate| estimate.error).into()
+        length(row.work)
+            .and_then(|length| length.estimate_error())
+            .into()
     }),
 ];
 
-/// `memory_copy_trace`, exactly rocprofv3's.
+/// Columns of `memory_copy_trace`, exactly rocprofv3's.
 const COPY: &[Column<Copy>] = &[
     ("Kind", |_| Domain::MemoryCopy.name().into()),
     ("Direction", |row| row.work.direction.name().into()),
@@ -163,7 +154,7 @@ const COPY: &[Column<Copy>] = &[
     ("End_Timestamp", |row| row.work.time.end.into()),
 ];
 
-/// `memory_copy_trace_quality`.
+/// Columns of `memory_copy_trace_quality`.
 const COPY_QUALITY: &[Column<Copy>] = &[
     ("Copy_Id", |row| row.work.id.into()),
     ("Trace_Row", |row| row.trace_row.into()),
@@ -214,7 +205,7 @@ const COPY_QUALITY: &[Column<Copy>] = &[
     ("Completion_Signal", |row| Field::Address(row.work.signal)),
 ];
 
-/// The columns of `agent_info` by where they come from, in rocprofv3's order.
+/// The columns of `agent_info` by source, in rocprofv3's order.
 #[derive(Clone, Copy, Debug)]
 enum AgentColumn {
     /// A number of `Agent::info` of the same name, or 0.
@@ -329,8 +320,12 @@ fn end_uncertainty(time: &GpuTime) -> Field<'static> {
     uncertainty(time.end, &time.end_window).into()
 }
 
+fn length(dispatch: &Dispatch) -> Option<Length> {
+    Length::of(&dispatch.time)
+}
+
 /// `kernel_classes`. Durations are ns; errors are standard errors.
-const CLASS: [&str; 17] = [
+const CLASS: [&str; 20] = [
     "Kernel_Class",
     "Kernel_Name",
     "Kernel_Id",
@@ -348,75 +343,51 @@ const CLASS: [&str; 17] = [
     "Told",
     "Mean_Duration",
     "Mean_Error",
+    "Shorter_Duration",
+    "Longer_Duration",
+    "Longer_Share",
 ];
 
-/// A table with rocprofv3's columns and the one beside it.
+/// `kernel_names`.
+const NAME: [&str; 2] = ["Kernel_Id", "Mangled_Name"];
+
+/// The mangled names of the kernels that ran, a row for each: they are long, and those in the rows
+/// of dispatches are what people read.
 #[derive(Debug)]
-struct Pair {
-    trace: Table,
-    quality: Table,
+struct Names {
+    table: Table,
+    /// Kernels that have a row.
+    known: BTreeSet<u32>,
 }
 
-impl Pair {
-    fn create<T>(
-        directory: &OutputDir,
-        name: &str,
-        domain: Domain,
-        trace: &[Column<T>],
-        quality: &[Column<T>],
-    ) -> Result<Self, ExportError> {
-        let table = |suffix: &str, columns: &[Column<T>]| {
-            let file = format!("{name}_{}_trace{suffix}.csv", domain.csv_stem());
-            Table::create(directory, &file, columns.iter().map(|(column, _)| column))
-        };
+impl Names {
+    fn create(directory: &OutputDir, name: &str) -> Result<Self, ExportError> {
         Ok(Self {
-            trace: table("", trace)?,
-            quality: table("_quality", quality)?,
+            table: Table::create(directory, &format!("{name}_kernel_names.csv"), NAME)?,
+            known: BTreeSet::new(),
         })
     }
 
-    fn row<T>(
-        &mut self,
-        (work, time): (&T, &GpuTime),
-        gpus: &Gpus,
-        trace: &[Column<T>],
-        quality: &[Column<T>],
-    ) -> Result<(), ExportError> {
-        let mut row = Row {
-            work,
-            gpus,
-            trace_row: None,
+    fn dispatch(&mut self, dispatch: &Dispatch, gpus: &Gpus) -> Result<(), ExportError> {
+        let (Some(id), Some(info)) = (gpus.kernel_id(dispatch), gpus.kernel(dispatch)) else {
+            return Ok(());
         };
-        if time.is_drawn() {
-            self.trace
-                .fields(trace.iter().map(|(_, value)| value(&row)))?;
-            row.trace_row = Some(self.trace.rows());
+        if !self.known.insert(id) {
+            return Ok(());
         }
-        self.quality
-            .fields(quality.iter().map(|(_, value)| value(&row)))
+        let row = [id.into(), info.kernel.name.as_str().into()];
+        self.table.fields(row)
     }
 }
 
-impl Pair {
-    /// What the trace holds, with how many it does not, and where those are.
-    fn content(&self, what: &str) -> String {
-        match self.quality.rows().saturating_sub(self.trace.rows()) {
-            0 => what.to_owned(),
-            missing => format!(
-                "{what}; {missing} of {} without such times are only in the table of quality",
-                self.quality.rows()
-            ),
-        }
-    }
-}
-
-/// The GPU's tables of an export.
+/// The GPU tables of an export.
 #[derive(Debug, Default)]
 pub(super) struct GpuTables {
     gpus: Gpus,
-    /// Whether work of GPUs was asked for or came.
+    /// Whether GPU work was asked for or occurred.
     wanted: bool,
     kernels: Option<Pair>,
+    names: Option<Names>,
     copies: Option<Pair>,
     classes: Option<Table>,
 }
@@ -426,7 +397,8 @@ impl GpuTables {
         &self.gpus
     }
 
-    /// Begins the tables of `domain`, which was asked for; does nothing for another domain.
+    /// Begins the tables of `domain`, which was asked for; does nothing if it is not about GPU
+    /// work.
     pub(super) fn begin(
         &mut self,
         directory: &OutputDir,
@@ -434,24 +406,25 @@ impl GpuTables {
         domain: Domain,
     ) -> Result<(), ExportError> {
         match domain {
-            Domain::KernelDispatch => self.kernels(directory, name).map(drop),
+            Domain::KernelDispatch => self.kernels(directory, name),
             Domain::MemoryCopy => self.copies(directory, name).map(drop),
             _ => Ok(()),
         }
     }
 
-    fn kernels(&mut self, directory: &OutputDir, name: &str) -> Result<&mut Pair, ExportError> {
+    fn kernels(&mut self, directory: &OutputDir, name: &str) -> Result<(), ExportError> {
         self.wanted = true;
-        match &mut self.kernels {
-            Some(pair) => Ok(pair),
-            none => Ok(none.insert(Pair::create(
+        if self.kernels.is_none() {
+            self.kernels = Some(Pair::create(
                 directory,
                 name,
                 Domain::KernelDispatch,
                 DISPATCH,
                 DISPATCH_QUALITY,
-            )?)),
+            )?);
+            self.names = Some(Names::create(directory, name)?);
         }
+        Ok(())
     }
 
     fn copies(&mut self, directory: &OutputDir, name: &str) -> Result<&mut Pair, ExportError> {
@@ -504,11 +477,14 @@ impl GpuTables {
             record.told.into(),
             record.mean.map(Field::Shortest).into(),
             record.mean_error.map(Field::Shortest).into(),
+            record.shorter.map(Field::Shortest).into(),
+            record.longer.map(Field::Shortest).into(),
+            record.longer_share.map(Field::Shortest).into(),
         ];
         table.fields(identity.into_iter().chain(sizes).chain(durations))
     }
 
-    /// Takes an event about GPUs; others mean nothing here.
+    /// Takes an event about GPUs; others are ignored.
     pub(super) fn event(
         &mut self,
         directory: &OutputDir,
@@ -519,7 +495,15 @@ impl GpuTables {
         match event {
             Event::Dispatch(dispatch) => {
                 self.kernels(directory, name)?;
-                let Self { gpus, kernels, .. } = self;
+                let Self {
+                    gpus,
+                    kernels,
+                    names,
+                    ..
+                } = self;
+                if let Some(names) = names {
+                    names.dispatch(dispatch, gpus)?;
+                }
                 kernels.iter_mut().try_for_each(|pair| {
                     pair.row(
                         (&**dispatch, &dispatch.time),
@@ -541,7 +525,7 @@ impl GpuTables {
         }
     }
 
-    /// The tables, with what is in them; `agent_info` is made now.
+    /// The tables with descriptions; `agent_info` is written now.
     pub(super) fn finish(
         self,
         directory: &OutputDir,
@@ -555,6 +539,9 @@ impl GpuTables {
                 pair.quality,
                 "all kernel dispatches, and how well their times are known".to_owned(),
             ));
+        }
+        if let Some(names) = self.names {
+            tables.push((names.table, "mangled names of the kernels".to_owned()));
         }
         if let Some(classes) = self.classes {
             let content =

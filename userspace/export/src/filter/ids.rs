@@ -2,11 +2,12 @@
 
 use std::collections::HashMap;
 
-/// Ids in one page.
+/// Number of ids in one page.
 const PAGE: u64 = 512;
 
-/// A set of numbers that lie close together, as correlation ids do: a bit for each, and little more. Numbers far
-/// apart take about a hundred bytes each, no more than the records they come from.
+/// A set of numbers that lie close together, as correlation ids do: it takes little more than one
+/// bit per number. Numbers far apart take about a hundred bytes each, no more than the records they
+/// come from.
 #[derive(Debug, Default)]
 pub(super) struct IdSet {
     pages: HashMap<u64, [u64; (PAGE / 64) as usize]>,

@@ -1,13 +1,15 @@
-//! Which part of a recording the outputs show: a window of time, processes, threads, names, domains.
+//! Selects the part of a recording that outputs show: a time window, processes, threads, names,
+//! domains.
 //!
-//! The capture holds everything. [`Filter`] stands between it and the exporters, so all formats agree. It leaves
-//! out calls, dispatches and copies that are not asked for, and with them the processes and threads that were not.
-//! What is left refers only to what is left: functions, kernels, agents and queues always stay, a call's parent and
-//! the calls that submitted a dispatch are kept as references only if they are shown themselves. Which calls those
-//! are must be known before the first event is given on, so a capture is read twice where it matters.
+//! The capture holds everything. [`Filter`] stands between it and the exporters, so all formats
+//! agree. It leaves out calls, dispatches and copies that are not asked for, and processes and
+//! threads that are not asked for. What is shown refers only to what is shown: functions, kernels,
+//! agents and queues always stay; references to a call's parent and to the calls that submitted a
+//! dispatch are kept only if these calls are shown themselves. Which calls are shown must be known
+//! before the first event is emitted, so a capture is read twice where that matters.
 //!
-//! A remark among the events, and [`FilteredOut`] in the [`Report`](crate::Report), say how much was left out.
-//! The account of losses stays that of the whole recording.
+//! A remark among the events, and [`FilteredOut`] in the [`Report`](crate::Report), say how much
+//! was left out. The account of losses stays that of the whole recording.
 
 mod ids;
 mod window;
@@ -28,24 +30,25 @@ use crate::{functions::Functions, gpu::Gpus};
 use ids::IdSet;
 pub use window::{Moment, TimeWindow, WindowError};
 
-/// What the outputs show: what every filter given lets through. The default lets everything through.
+/// Which events outputs show: those that pass every filter that is set. By default everything
+/// passes.
 #[derive(Clone, Debug, Default)]
 pub struct FilterOptions {
-    /// What overlaps this part of the recording.
+    /// Show what overlaps this part of the recording.
     pub window: Option<TimeWindow>,
-    /// What these processes do, by id in the initial pid namespace; all if empty.
+    /// Show what these processes do, by id in the initial pid namespace; all if empty.
     pub pids: Vec<u32>,
-    /// What these threads do or have the GPU do; all if empty.
+    /// Show what these threads do or submit to the GPU; all if empty.
     pub tids: Vec<u32>,
-    /// Calls of functions, dispatches of kernels, copies in directions, and observations such as allocations whose names,
-    /// as shown, have a match.
+    /// Show calls, dispatches, copies, and observations such as allocations, whose function,
+    /// kernel, direction or name, as shown, matches.
     pub name: Option<Regex>,
-    /// What belongs to these domains; all if empty.
+    /// Show what belongs to these domains; all if empty.
     pub domains: Vec<Domain>,
 }
 
 impl FilterOptions {
-    /// Whether everything is let through.
+    /// Whether everything passes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.window.is_none()
@@ -55,7 +58,8 @@ impl FilterOptions {
             && self.domains.is_empty()
     }
 
-    /// Whether something can be shown whose caller is not. Threads of HIP submit what others asked for.
+    /// Whether something can be shown while its caller is hidden. (HIP's own threads submit work
+    /// that other threads asked for.)
     fn separates(&self) -> bool {
         self.window.is_some()
             || self.name.is_some()
@@ -64,8 +68,8 @@ impl FilterOptions {
     }
 }
 
-/// The domains that a word of the command line means: `HIP_RUNTIME_API`, `hip_api`, `hip-trace`, `hip` and the
-/// like, in any case of letters. Empty if it means none.
+/// The domains that a word on the command line means: `HIP_RUNTIME_API`, `hip_api`, `hip-trace`,
+/// `hip` and the like, ignoring case. Empty if it means none.
 #[must_use]
 pub fn domains_named(word: &str) -> Vec<Domain> {
     let plain = |name: &str| {
@@ -82,12 +86,13 @@ pub fn domains_named(word: &str) -> Vec<Domain> {
     Domain::ALL.iter().filter(means).copied().collect()
 }
 
-/// How much a filter kept out of the outputs. `Display` says it in a sentence.
+/// How much a filter removed from the outputs. `Display` makes a sentence of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FilteredOut {
     /// Calls left out, and calls in the capture.
     pub calls: (u64, u64),
-    /// Dispatches and copies left out, and those that the capture has (or that the kernel filters let through).
+    /// Dispatches and copies left out, and those in the capture (or those that passed the kernel
+    /// filters).
     pub work: (u64, u64),
 }
 
@@ -96,27 +101,29 @@ impl fmt::Display for FilteredOut {
         let Self { calls, work } = self;
         write!(
             f,
-            "The filters left {} of {} calls and {} of {} dispatches and copies out of these outputs, also out of \
-             busy times and counters; the capture has them all, and the account of losses is that of all.",
+            "The filters left {} of {} calls and {} of {} dispatches and copies out of these \
+             outputs, also out of busy times and counters; the capture has them all, and the \
+             account of losses covers all of it.",
             calls.0, calls.1, work.0, work.1
         )
     }
 }
 
-/// Applies [`FilterOptions`] to the events of one capture. Memory grows by about one bit for each call that is
+/// Applies [`FilterOptions`] to the events of one capture. Memory grows by about one bit per call
 /// shown.
 #[derive(Debug)]
 pub struct Filter {
     options: FilterOptions,
     /// First and last ns of `CLOCK_BOOTTIME` that are shown.
     window: (u64, u64),
-    /// When the recording ended, as far as is known.
+    /// When the recording ended, if known.
     end: u64,
-    /// Correlation ids of calls that are shown, if not all that anything shown refers to are.
+    /// Correlation ids of calls that are shown; `None` if no reference can be to a hidden call.
     shown: Option<IdSet>,
     functions: Functions,
     gpus: Gpus,
-    /// Whether the name of a function, kernel (or one not found, by process and address) is asked for.
+    /// Whether the name of a function or of a kernel matches, by its number; for a kernel that was
+    /// not found, by process and address.
     function_names: HashMap<u32, bool>,
     kernel_names: HashMap<Result<u32, (u32, u64)>, bool>,
     out: FilteredOut,
@@ -124,8 +131,7 @@ pub struct Filter {
 }
 
 impl Filter {
-    /// A filter for the capture at `path`, which is read once for it if need be.
-    ///
+    /// Creates a filter for the capture at `path`, which is read once in advance if necessary.
     /// # Errors
     /// [`ReadError`] if the capture cannot be read.
     pub fn for_capture(options: FilterOptions, path: &Path) -> Result<Self, ReadError> {
@@ -134,7 +140,7 @@ impl Filter {
             for event in Timeline::open(path)? {
                 match event {
                     Ok(event) => filter.learn(&event),
-                    // It is reported when the outputs are made.
+                    // Reported when the outputs are made.
                     Err(_) => break,
                 }
             }
@@ -142,8 +148,8 @@ impl Filter {
         Ok(filter)
     }
 
-    /// A filter for a recording of this extent. Unless only processes are asked for, [`Filter::learn`]
-    /// must see all its events before an export gives it the first.
+    /// Creates a filter for a recording of this extent. Unless only processes are selected, all
+    /// events must be passed to [`Filter::learn`] before the first one is exported.
     #[must_use]
     pub fn new(options: FilterOptions, extent: Extent) -> Self {
         Self {
@@ -162,7 +168,7 @@ impl Filter {
         }
     }
 
-    /// What was left out so far.
+    /// What has been left out so far.
     #[must_use]
     pub fn left_out(&self) -> FilteredOut {
         self.out
@@ -182,7 +188,7 @@ impl Filter {
         }
     }
 
-    /// Takes an event and gives on what is to be shown of it.
+    /// Takes an event and emits what is to be shown of it.
     pub(crate) fn take(&mut self, mut event: Event, give: &mut impl FnMut(Event)) {
         let wanted = match &mut event {
             Event::Function(info) => {
@@ -228,7 +234,8 @@ impl Filter {
             }
             Event::Observation(one) => {
                 let whose = one.whose;
-                // What belongs to a GPU is everybody's, what belongs to a process all its threads'.
+                // What belongs to a GPU concerns everybody; what belongs to a process concerns all
+                // its threads.
                 (whose.pid == 0
                     || asked(&self.options.pids, whose.pid)
                         && (whose.tid == 0 || self.wants_task(whose.pid, whose.tid)))
@@ -269,7 +276,7 @@ impl Filter {
         }
     }
 
-    /// Says what was left out; `time` is that of the remark, ns.
+    /// Emits the remark about what was left out; `time` is that of the remark, ns.
     pub(crate) fn finish(&mut self, time: u64, give: &mut impl FnMut(Event)) {
         if !self.told {
             self.told = true;
@@ -324,7 +331,7 @@ impl Filter {
         begin <= self.window.1 && end >= self.window.0
     }
 
-    /// `correlation`, or 0 if that call is not shown.
+    /// `correlation`, or 0 if that call is hidden.
     fn reference(&self, correlation: u64) -> u64 {
         let shown = self.shown.as_ref();
         if shown.is_none_or(|shown| shown.contains(correlation)) {
@@ -334,7 +341,8 @@ impl Filter {
         }
     }
 
-    /// Keeps references to calls that are shown; one of two such calls serves for both.
+    /// Keeps references to calls that are shown. If only one of the two calls is shown, both refer
+    /// to it.
     fn origin(&self, origin: &mut Origin) {
         let (innermost, outermost) = (
             self.reference(origin.innermost),
@@ -345,7 +353,7 @@ impl Filter {
     }
 }
 
-/// Whether `value` is asked for; everything is if nothing is named.
+/// Whether `value` is selected; an empty list selects everything.
 fn asked<T: PartialEq + Copy>(named: &[T], value: T) -> bool {
     named.is_empty() || named.contains(&value)
 }

@@ -1,4 +1,4 @@
-//! Filters, over the made-up recording.
+//! Tests filters on the synthetic recording.
 
 use gputrace_capture::counter::Counter;
 use gputrace_timeline::{
@@ -9,7 +9,7 @@ use gputrace_timeline::{
 use super::*;
 use crate::synthetic::{START, events};
 
-/// What is left of the made-up recording, and what the filter says.
+/// What is left of the synthetic recording, and the counts of the filter.
 fn filtered(options: FilterOptions) -> (Vec<Event>, FilteredOut) {
     let extent = Extent {
         begin: START,
@@ -25,7 +25,7 @@ fn filtered(options: FilterOptions) -> (Vec<Event>, FilteredOut) {
     (left, filter.left_out())
 }
 
-/// Correlation ids of calls, and ids of dispatches and copies.
+/// Correlation ids of calls, ids of dispatches, and ids of copies.
 fn shown(events: &[Event]) -> (Vec<u64>, Vec<u64>, Vec<u64>) {
     let mut shown = (Vec::new(), Vec::new(), Vec::new());
     for event in events {
@@ -39,7 +39,7 @@ fn shown(events: &[Event]) -> (Vec<u64>, Vec<u64>, Vec<u64>) {
     shown
 }
 
-/// Every reference to a call is to one that is there.
+/// Checks that every reference to a call is to one that is shown.
 fn check_references(events: &[Event]) {
     let (calls, ..) = shown(events);
     let there = |id: u64| id == 0 || calls.contains(&id);
@@ -50,7 +50,7 @@ fn check_references(events: &[Event]) {
                 assert!(there(dispatch.origin.innermost) && there(dispatch.origin.outermost));
             }
             Event::Copy(copy) => {
-                assert!(there(copy.origin.innermost) && there(copy.origin.outermost))
+                assert!(there(copy.origin.innermost) && there(copy.origin.outermost));
             }
             _ => {}
         }
@@ -85,7 +85,7 @@ fn a_window_shows_what_overlaps_it() {
     dispatches.sort_unstable();
     copies.sort_unstable();
     assert_eq!(calls, [] as [u64; 0]);
-    // 2 ends at 90, 3 lies within, 4 is somewhere in between, 6 never ended.
+    // 2 ends at 90, 3 lies within, 4 ran at some time in between, 6 never ended.
     assert_eq!(dispatches, [2, 3, 4, 6]);
     assert_eq!(copies, [2]);
     assert_eq!(out.calls, (3, 3));
@@ -237,7 +237,7 @@ fn a_name_is_that_of_an_allocation_too() {
             fields: Vec::new(),
         };
         filter.take(Event::Observation(Box::new(one)), &mut |event| {
-            left.push(event)
+            left.push(event);
         });
     }
     assert!(

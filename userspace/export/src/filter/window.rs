@@ -1,25 +1,26 @@
-//! A part of a recording's time, as users write it.
+//! A time window of a recording, as users write it.
 
 use std::str::FromStr;
 
 use gputrace_timeline::extent::Extent;
 
-/// A moment of a recording.
+/// A point in time of a recording.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Moment {
-    /// This many ns after its begin.
+    /// This many ns after the begin.
     After(u64),
-    /// After this part of it, in percent.
+    /// At this percentage of the recording.
     Percent(f64),
 }
 
 impl Moment {
-    /// When that is in a recording of this extent, ns `CLOCK_BOOTTIME`.
+    /// The time in a recording of this extent, ns `CLOCK_BOOTTIME`.
     #[must_use]
     pub fn within(self, extent: Extent) -> u64 {
         let after = match self {
             Self::After(ns) => ns,
-            // Exact enough: a hundred years are 2^62 ns, and a float of 53 bits is wrong by half a microsecond then.
+            // Accurate enough: a hundred years are 2^62 ns, for which a float of 53 bits is off by
+            // half a microsecond.
             Self::Percent(percent) => {
                 (extent.end.saturating_sub(extent.begin) as f64 * percent / 100.0).round() as u64
             }
@@ -28,20 +29,21 @@ impl Moment {
     }
 }
 
-/// From when to when; both belong to it.
+/// A time window; both ends are included.
 ///
-/// Written `BEGIN:END`, each a number with a unit (`us`, `ms`, `s`, `m`, `h`; without one, seconds) after the begin
-/// of the recording, or a percentage of it, or nothing: the recording's own begin or end.
+/// Written `BEGIN:END`. Each is a number with a unit (`us`, `ms`, `s`, `m`, `h`; without one,
+/// seconds) after the begin of the recording, or a percentage of it, or empty for the recording's
+/// own begin or end.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct TimeWindow {
-    /// Its begin; `None` is the recording's.
+    /// Begin; `None` for that of the recording.
     pub begin: Option<Moment>,
-    /// Its end; `None` is the recording's.
+    /// End; `None` for that of the recording.
     pub end: Option<Moment>,
 }
 
 impl TimeWindow {
-    /// Its first and last ns of `CLOCK_BOOTTIME`, in a recording of this extent.
+    /// Its first and last ns of `CLOCK_BOOTTIME` in a recording of this extent.
     #[must_use]
     pub fn within(self, extent: Extent) -> (u64, u64) {
         (
@@ -51,13 +53,13 @@ impl TimeWindow {
     }
 }
 
-/// Why a text is not a window of time.
+/// Why a text is not a time window.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WindowError {
-    /// No colon, or more than one.
+    /// It has no colon, or more than one.
     #[error("expected BEGIN:END, e.g. 1s:2.5s, 10%:20% or :500ms")]
     Form,
-    /// One side is not a moment.
+    /// One side cannot be parsed.
     #[error(
         "'{text}' is not a moment of the recording: write a number with a unit (ns, us, ms, s, m, h) or a percentage, e.g. 1.5s or 10%"
     )]
@@ -85,7 +87,7 @@ impl FromStr for TimeWindow {
         let backwards = match (window.begin, window.end) {
             (Some(Moment::After(begin)), Some(Moment::After(end))) => begin > end,
             (Some(Moment::Percent(begin)), Some(Moment::Percent(end))) => begin > end,
-            // Whether it is depends on the recording's length.
+            // This depends on the recording's length.
             _ => false,
         };
         if backwards {
@@ -118,7 +120,7 @@ fn moment(text: &str) -> Result<Option<Moment>, WindowError> {
         "h" => 3600e9,
         _ => return Err(wrong()),
     };
-    // Saturates, far beyond any recording.
+    // The cast saturates, far beyond the length of any recording.
     Ok(Some(Moment::After((number * scale).round() as u64)))
 }
 

@@ -1,4 +1,4 @@
-//! Counters in the document: what was read while kernels ran, and what was read at all.
+//! Counters in the document: values read while kernels ran, and all values.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -12,14 +12,14 @@ use crate::{
     json::records::{Correlation, DispatchInfo, Handle, agent_id},
 };
 
-/// Bytes of rocprofiler-sdk's `rocprofiler_dispatch_counting_service_data_t`.
+/// Size in bytes of rocprofiler-sdk's `rocprofiler_dispatch_counting_service_data_t`.
 const DISPATCH_DATA_SIZE: u64 = 112;
 
-/// Ids of the counters that records refer to, from 1. Grows with the number of counters.
+/// Ids of the counters that records refer to, from 1. Memory grows with the number of counters.
 #[derive(Debug, Default)]
 pub(crate) struct CounterIds {
     ids: HashMap<Arc<Counter>, u64>,
-    /// In the order of their ids.
+    /// In order of their ids.
     counters: Vec<Arc<Counter>>,
 }
 
@@ -34,7 +34,7 @@ impl CounterIds {
         id
     }
 
-    /// The document's `counters` of a process: those of GPUs and its own.
+    /// The document's `counters` for a process: those of GPUs and its own.
     pub(crate) fn of(&self, pid: u32) -> Vec<Value> {
         let counters = self.counters.iter().zip(1_u64..);
         counters
@@ -56,7 +56,7 @@ impl CounterIds {
     }
 }
 
-/// What a value is, for people.
+/// A description of the value for people.
 fn description(counter: &Counter) -> String {
     let what = if counter.cumulative {
         "growth from the first to the last reading while the kernel ran"
@@ -83,7 +83,7 @@ struct DispatchData {
     dispatch_info: DispatchInfo,
 }
 
-/// A counter's value.
+/// The value of a counter.
 #[derive(Debug, Serialize)]
 struct Counted {
     counter_id: Handle,
@@ -93,11 +93,11 @@ struct Counted {
 
 #[derive(Debug, Serialize)]
 struct CountedNotes {
-    /// Of how many readings the value is.
+    /// Number of readings behind the value.
     readings: u64,
 }
 
-/// What was read while a kernel ran.
+/// Counters read while a kernel ran.
 #[derive(Debug, Serialize)]
 pub(crate) struct CollectionRecord {
     dispatch_data: DispatchData,

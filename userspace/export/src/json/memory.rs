@@ -1,4 +1,4 @@
-//! Memory that was allocated and freed, and scratch memory of queues, in rocprofiler-sdk's names.
+//! Allocations, frees, and scratch memory of queues, in rocprofiler-sdk's format.
 
 use gputrace_abi::domain::Domain;
 use gputrace_timeline::observation::{FieldValue, Observation};
@@ -26,25 +26,25 @@ pub(crate) const SCRATCH: [&str; 4] = [
     "SCRATCH_MEMORY_ASYNC_RECLAIM",
 ];
 
-/// Bytes of rocprofiler-sdk's records.
+/// Sizes in bytes of rocprofiler-sdk's records.
 const ALLOCATION_SIZE: u64 = 72;
 const SCRATCH_SIZE: u64 = 72;
 
-/// What the records have besides rocprofiler-sdk's fields.
+/// Data beyond rocprofiler-sdk's fields.
 #[derive(Debug, Serialize)]
 struct Notes {
-    /// Bytes that are freed.
+    /// Number of bytes freed.
     #[serde(skip_serializing_if = "Option::is_none")]
     freed_bytes: Option<u64>,
-    /// Where scratch memory is.
+    /// Address of scratch memory.
     #[serde(skip_serializing_if = "Option::is_none")]
     address: Option<u64>,
-    /// `sampled` if it happened at some time between the two timestamps.
+    /// `sampled` if it happened at an unknown time between the two timestamps.
     #[serde(skip_serializing_if = "Option::is_none")]
     quality: Option<&'static str>,
 }
 
-/// Memory that was allocated or freed. As in rocprofv3's document, what frees memory has no size.
+/// An allocation or a free. As in rocprofv3's document, frees have no size.
 #[derive(Debug, Serialize)]
 pub(crate) struct AllocationRecord {
     size: u64,
@@ -55,13 +55,13 @@ pub(crate) struct AllocationRecord {
     start_timestamp: u64,
     end_timestamp: u64,
     agent_id: Handle,
-    /// Of scratch memory.
+    /// For scratch memory.
     #[serde(skip_serializing_if = "Option::is_none")]
     queue_id: Option<Handle>,
-    /// Of scratch memory.
+    /// For scratch memory.
     #[serde(skip_serializing_if = "Option::is_none")]
     flags: Option<u64>,
-    /// Of other memory: 16 hexadecimal digits, as rocprofv3 writes them.
+    /// For other memory: 16 hexadecimal digits, as rocprofv3 writes it.
     #[serde(skip_serializing_if = "Option::is_none")]
     address: Option<String>,
     allocation_size: u64,
@@ -69,7 +69,8 @@ pub(crate) struct AllocationRecord {
 }
 
 impl AllocationRecord {
-    /// The array that the record belongs to, and the record; `None` for an observation of another domain.
+    /// The array that the record belongs to, and the record; `None` for an observation of another
+    /// domain.
     pub(crate) fn new(one: &Observation) -> Option<(&'static str, Self)> {
         let domain = Domain::from_id(one.domain)?;
         let (array, size, operations): (_, _, &[&str]) = match domain {

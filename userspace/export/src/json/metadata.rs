@@ -1,4 +1,5 @@
-//! What records refer to, in rocprofiler-sdk's names: processes, agents, code objects, kernels.
+//! The objects that records refer to, in rocprofiler-sdk's format: processes, agents, code objects,
+//! kernels.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +21,8 @@ use crate::{
     node::{node_hash, node_number},
 };
 
-/// `metadata` of a process that was there until `end`; `outputs` are members of `config` that say how outputs are made.
+/// The `metadata` of a process that was known until `end`. `outputs` are members of `config` about
+/// the making of outputs.
 pub(crate) fn metadata(
     recording: &Recording,
     info: &ProcessInfo,
@@ -50,14 +52,14 @@ pub(crate) fn metadata(
     })
 }
 
-/// Members of rocprofv3's configuration that say what was recorded.
+/// Members of rocprofv3's configuration about what was recorded.
 pub fn traces(is_on: impl Fn(Domain) -> bool) -> Map<String, Value> {
     let all = Domain::ALL.iter();
     all.filter_map(|domain| Some((domain.config()?.to_owned(), is_on(*domain).into())))
         .collect()
 }
 
-/// The bits of `HSA_CAPABILITY` (`hsakmttypes.h`), from the lowest: how many each has.
+/// The fields of `HSA_CAPABILITY` (`hsakmttypes.h`) with their widths in bits, from the lowest.
 const CAPABILITIES: [(&str, u32); 24] = [
     ("HotPluggable", 1),
     ("HSAMMUPresent", 1),
@@ -95,7 +97,7 @@ fn capability(bits: u64) -> Value {
     Value::Object(members.into_iter().collect())
 }
 
-/// An agent. Versions of firmware are the ten bits that rocprofiler-sdk leaves of them.
+/// An agent. Firmware versions have the ten bits that rocprofiler-sdk keeps.
 pub(crate) fn agent(info: &AgentInfo) -> Value {
     let agent = &info.agent;
     let mut members = Map::new();
@@ -110,7 +112,7 @@ pub(crate) fn agent(info: &AgentInfo) -> Value {
     let mut dims: BTreeMap<&str, Map<String, Value>> = BTreeMap::new();
     for (name, value) in &agent.info {
         let name = name.to_lowercase();
-        // Three columns in a table, one object here.
+        // Three columns in CSV, one object here.
         let dim = ["workgroup_max_dim", "grid_max_dim"]
             .into_iter()
             .find_map(|dim| Some((dim, name.strip_prefix(dim)?.strip_prefix('_')?)));
@@ -148,8 +150,9 @@ pub(crate) fn agent(info: &AgentInfo) -> Value {
     Value::Object(members)
 }
 
-/// A code object with its number; `node` is the agent that was seen executing a kernel of it. Otherwise it is the only GPU of its target,
-/// or null. The program's own handle of the agent is not known: 0.
+/// A code object with its number; `node` is the agent that was seen executing a kernel of it. If
+/// that is unknown, the agent is the only GPU of the object's target, or null. The program's own
+/// handle of the agent is unknown: 0.
 pub(crate) fn code_object(
     info: &CodeObjectInfo,
     id: usize,
@@ -167,7 +170,7 @@ pub(crate) fn code_object(
     let mut members = json!({
         "size": 0,
         "code_object_id": id,
-        // As it is called from ROCm 7 on.
+        // Its name since ROCm 7.
         "agent_id": agent,
         "rocp_agent": agent,
         "hsa_agent": {"handle": 0},
@@ -211,7 +214,7 @@ fn range(uri: &str) -> Option<(u64, u64)> {
     Some((number("offset")?, number("size")?))
 }
 
-/// A kernel, with its number and that of its code object.
+/// A kernel with its number and that of its code object.
 pub(crate) fn kernel(info: &KernelInfo, id: usize, code_object: usize) -> Value {
     let kernel = &info.kernel;
     let demangled = info.demangled_symbol();
@@ -234,8 +237,9 @@ pub(crate) fn kernel(info: &KernelInfo, id: usize, code_object: usize) -> Value 
     })
 }
 
-/// A host function with its number, of a kernel with its own and that of its code object. Where the launch's indices are to go,
-/// which the runtime does not use, is not kept.
+/// A host function with its number, for a kernel with the kernel's number and that of its code
+/// object. The addresses for the launch's indices are not kept, because the runtime does not use
+/// them.
 pub(crate) fn host_function(
     one: &Registered,
     id: usize,
@@ -244,7 +248,7 @@ pub(crate) fn host_function(
     code_object: usize,
 ) -> Value {
     let device = &info.kernel.name;
-    // As the kernel is shown: mangled or truncated names may have been asked for.
+    // Follows the kernel's shown name: the user may have asked for mangled or truncated names.
     let shown = if info.shown == info.symbol() {
         device
     } else {
@@ -275,7 +279,7 @@ mod tests {
     #[test]
     fn capabilities_are_all_bits() {
         assert_eq!(CAPABILITIES.iter().map(|(_, width)| width).sum::<u32>(), 32);
-        // Of a gfx90a.
+        // The value of a gfx90a.
         let shown = capability(0x4899_a280);
         for (name, value) in [
             ("WatchPointsSupported", 1),

@@ -1,37 +1,45 @@
-//! JSON in rocprofv3's shape: `NAME_results.json`, for programs that read its document.
+//! JSON in rocprofv3's format, `NAME_results.json`, for programs that read its document.
 //!
-//! The document is `{"rocprofiler-sdk-tool": [PROCESS, …]}`, and nothing is beside that array, because readers of rocprofv3's
-//! documents look whether it is alone. Each process has `metadata`,
-//! `agents`, `counters`, `strings`, `code_objects`, `kernel_symbols`, `host_functions`, `summary`,
-//! `callback_records` and `buffer_records`; names of kinds and operations are found as
-//! `strings.buffer_records[kind].operations[operation]`. Kinds have rocprofiler-sdk's numbers;
-//! operations are numbered as they are listed there, which differs from release to release of ROCm as well.
+//! The document is `{"rocprofiler-sdk-tool": [PROCESS, …]}`, with no other member at the top,
+//! because readers of rocprofv3's documents check that this one is alone. Each process has
+//! `metadata`, `agents`, `counters`, `strings`, `code_objects`, `kernel_symbols`, `host_functions`,
+//! `summary`, `callback_records` and `buffer_records`. The name of an operation is
+//! `strings.buffer_records[kind].operations[operation]`. Kinds have rocprofiler-sdk's numbers.
+//! Operations are numbered by that list; their numbers differ between releases of ROCm as well.
 //! Arrays of domains that were not recorded are empty.
 //!
-//! What rocprofv3's document has no place for is in members called `gputrace`, which readers that do not
-//! know them pass over:
+//! Data that has no place in rocprofv3's document is in members called `gputrace`, which other
+//! readers ignore:
 //!
-//! * of a record: how well its times are known and in which windows they lie; whether a call had not returned;
-//! * of a process: `untimed`, with the dispatches and copies whose times are not real (quality `bounded`
-//!   or `submitted`) and which therefore are not in `buffer_records`; `threads`; `observations`: what the kernel did;
-//! * of the first process: `document`, with what is not of one process: `recording`, `clocks`, `functions`, `notices`, `loss` (the
-//!   account, per domain and CPU) and `end`. A document without any process has one with the number 0.
+//! * of a record: how well its times are known, and the windows in which they lie; whether a call
+//!   had not returned;
+//! * of a process: `untimed`, the dispatches and copies whose times are not real (quality `bounded`
+//!   or `submitted`) and which therefore are not in `buffer_records`; `threads`; `observations`,
+//!   what the kernel did;
+//! * of the first process: `document`, the data that belongs to no process: `recording`, `clocks`,
+//!   `functions`, `notices`, `loss` (the account, per domain and CPU) and `end`. A document without
+//!   processes has one with the number 0 for it.
 //!
-//! `callback_records.counter_collection` has the driver's counters that were read while a kernel ran, as the CSV file of that
-//! name does, and `counters` what they are. Each value has the number of its readings in `gputrace`.
+//! `callback_records.counter_collection` has the driver's counters that were read while a kernel
+//! ran, like the CSV file of that name; `counters` describes them. The `gputrace` member of each
+//! value has its number of readings.
 //!
-//! Markers have the function that was called as their operation and their text in `strings.marker_api`, by correlation id.
-//! `summary` counts what the CSV statistics count, always.
+//! Markers have the called function as their operation, and their text in `strings.marker_api`, by
+//! correlation id. `summary` is always present, and counts the same as the CSV statistics.
 //!
-//! An agent's `handle` is its KFD topology node plus 256; one that is not known has rocprofiler-sdk's null, 0.
-//! A kernel that was not found has `kernel_id` 0; `kernel_symbols`, `code_objects` and `host_functions` are indexed by number, and
-//! their entry 0 is empty. `size` is that of rocprofiler-sdk's struct in records, and 0
-//! elsewhere. A code object's `rocp_agent` is the agent that executed a kernel of it, or else the only one of its kind;
-//! its `hsa_agent`, a handle within the program, is not known and 0. `metadata.config` says which domains were recorded.
+//! An agent's `handle` is its KFD topology node plus 256; an unknown agent has rocprofiler-sdk's
+//! null,
+//! 0. A kernel that was not found has `kernel_id` 0. `kernel_symbols`, `code_objects` and
+//!    `host_functions` are indexed by number; their entry 0 is empty. `size` in records is that of
+//!    rocprofiler-sdk's struct, and 0 elsewhere. A code object's `rocp_agent` is the agent that
+//!    executed a kernel of it, or else the only agent of its target. Its `hsa_agent`, a handle
+//!    within the program, is unknown: 0. `metadata.config` says which domains were recorded.
 //!
-//! Nothing but metadata is kept in memory: records wait in a nameless file until their array's turn comes.
+//! Only metadata is kept in memory: records wait in a nameless file until their array is written.
 
 mod counters;
+mod document;
+mod loss;
 mod memory;
 mod metadata;
 pub(crate) mod records;
@@ -40,12 +48,11 @@ mod summary;
 mod symbols;
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
-    io::{self, Write},
+    collections::{BTreeMap, HashMap},
     sync::LazyLock,
 };
 
-use gputrace_abi::{counters::DropReason, domain::Domain};
+use gputrace_abi::domain::Domain;
 use gputrace_capture::{
     ledger::Ledger,
     meta::{ClockSnapshot, End, Notice, Recording, ValueKind},
@@ -55,8 +62,7 @@ use gputrace_timeline::{
     event::{Call, CallEnd, Event, FunctionInfo, LifetimeChange, ProcessInfo},
     gpu::Direction,
 };
-use serde::Serialize;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use crate::{
     classes::ClassRecord,
@@ -71,7 +77,6 @@ use crate::{
 use self::{
     counters::{CollectionRecord, CounterIds},
     memory::{ALLOCATIONS, AllocationRecord, SCRATCH},
-    metadata::{agent, metadata},
     records::{
         Argument, CALL_SIZE, CallNotes, CallRecord, CopyRecord, Correlation, DIRECTIONS,
         DISPATCH_OPERATIONS, DispatchInfo, DispatchRecord, KINDS, MarkerText, Returned, kind,
@@ -81,12 +86,12 @@ use self::{
     symbols::Symbols,
 };
 
-pub use self::metadata::traces;
+pub use self::{loss::loss, metadata::traces};
 
 const FORMAT: &str = "json";
 
-/// The arrays of `buffer_records` that every release of rocprofv3 has, in its order; those of calls are called as their CSV
-/// files.
+/// The arrays of `buffer_records` that every release of rocprofv3 has, in its order. Arrays of
+/// calls have the names of their CSV files.
 const OLD_ARRAYS: &[&str] = &[
     "kernel_dispatch",
     "hip_api",
@@ -102,7 +107,8 @@ const OLD_ARRAYS: &[&str] = &[
     "pc_sample_stochastic",
 ];
 
-/// All arrays of `buffer_records`: behind those of every release one for each newer domain of rocprofv3.
+/// All arrays of `buffer_records`: those of every release, then one for each newer domain of
+/// rocprofv3.
 static ARRAYS: LazyLock<Vec<&str>> = LazyLock::new(|| {
     let newer = Domain::ALL
         .iter()
@@ -113,37 +119,37 @@ static ARRAYS: LazyLock<Vec<&str>> = LazyLock::new(|| {
     OLD_ARRAYS.iter().copied().chain(newer).collect()
 });
 
-/// Arrays of a process's `gputrace.untimed`, by the names under which they wait.
+/// Arrays of a process's `gputrace.untimed`, with the keys under which they wait.
 const UNTIMED: &[(&str, &str)] = &[
     ("kernel_dispatch", "untimed kernel_dispatch"),
     ("memory_copy", "untimed memory_copy"),
 ];
 
-/// Calls of domains that this version does not know: in a process's `gputrace`.
+/// Key of calls of unknown domains, in a process's `gputrace`.
 const OTHER: &str = "other_api";
 
-/// What the kernel did to a process and its threads: in its `gputrace`.
+/// Key of what the kernel did to a process and its threads, in its `gputrace`.
 const OBSERVATIONS: &str = "observations";
 
-/// Texts of markers, by correlation id: in a process's `strings`.
+/// Key of texts of markers by correlation id, in a process's `strings`.
 const MARKERS: &str = "marker texts";
 
-/// Counters that were read while kernels ran: in a process's `callback_records`.
+/// Key of counters that were read while kernels ran, in a process's `callback_records`.
 const COLLECTION: &str = "counter_collection";
 
-/// What a process was read to use; of process 0, what the GPUs were: in its `gputrace`.
+/// Key of counters of a process's use, and for process 0 of the GPUs' state, in its `gputrace`.
 const COUNTERS: &str = "counters";
 
-/// Classes of a process's kernels: in its `gputrace`.
+/// Key of classes of a process's kernels, in its `gputrace`.
 const CLASSES: &str = "kernel_classes";
 
-/// How long a process's work took, with errors: in its `gputrace`.
+/// Keys of durations of a process's work with standard errors, in its `gputrace`.
 const DURATIONS: [(&str, Domain); 2] = [
     ("kernel_durations", Domain::KernelDispatch),
     ("copy_durations", Domain::MemoryCopy),
 ];
 
-/// What is known of a process.
+/// A process and its threads.
 #[derive(Clone, Debug, Default)]
 struct Process {
     info: ProcessInfo,
@@ -156,14 +162,14 @@ struct Process {
 #[derive(Debug)]
 pub struct JsonExporter {
     file: OutputFile,
-    /// How outputs are made: members of `metadata.config`.
+    /// Members of `metadata.config` about the making of outputs.
     config: Map<String, Value>,
     records: Spill<(u32, &'static str)>,
     recording: Recording,
     functions: Functions,
-    /// Names of the operations by kind.
+    /// Names of operations by kind.
     operations: Vec<Vec<String>>,
-    /// Operation by function.
+    /// Operation number by function.
     operation_of: HashMap<u32, usize>,
     processes: BTreeMap<u32, Process>,
     gpus: Gpus,
@@ -180,7 +186,7 @@ impl JsonExporter {
     /// Starts the document `file_name` (e.g. `app_results.json`) in `directory`.
     ///
     /// # Errors
-    /// If its file, or the one for what must wait, cannot be created.
+    /// If its file, or the scratch file for waiting records, cannot be created.
     pub fn new(directory: &OutputDir, file_name: &str) -> Result<Self, ExportError> {
         let mut operations = vec![Vec::new(); KINDS.len()];
         let named = [
@@ -214,7 +220,7 @@ impl JsonExporter {
         })
     }
 
-    /// Has `metadata.config` tell how outputs are made, too: members of rocprofv3's configuration.
+    /// Adds members of rocprofv3's configuration about the making of outputs to `metadata.config`.
     #[must_use]
     pub fn with_config(mut self, config: Map<String, Value>) -> Self {
         self.config = config;
@@ -227,13 +233,13 @@ impl JsonExporter {
         process
     }
 
-    /// The number of a function among those of its kind.
+    /// The number of a function among the operations of its kind.
     fn operation(&mut self, function: u32, kind: usize, name: &str) -> usize {
         let Some(list) = self.operations.get_mut(kind) else {
             return 0;
         };
         *self.operation_of.entry(function).or_insert_with(|| {
-            // Several libraries can export it.
+            // Several libraries may export a function of this name.
             list.iter()
                 .position(|known| known == name)
                 .unwrap_or_else(|| {
@@ -246,7 +252,7 @@ impl JsonExporter {
     fn learn(&mut self, info: &FunctionInfo) {
         self.functions.learn(info);
         let kind = kind(info.domain);
-        // The text of a marker is in `strings`; the operation is the function that was called.
+        // The text of a marker is in `strings`; its operation is the called function.
         let called = info
             .function
             .aliases
@@ -311,138 +317,6 @@ impl JsonExporter {
             .find(|known| **known == array)
             .unwrap_or(&OTHER);
         Ok(self.records.push((call.pid, array), &record)?)
-    }
-
-    /// Writes the document: all that was waiting.
-    fn document(&mut self) -> io::Result<()> {
-        let pids: BTreeSet<u32> = self.records.keys().map(|(pid, _)| *pid).collect();
-        for pid in pids {
-            self.process(pid);
-        }
-        if self.processes.is_empty() {
-            // What is known of the recording needs a place.
-            self.process(0);
-        }
-        let strings = self.strings();
-        let finished = self.summaries.finish(&self.functions);
-        let agents: Vec<Value> = self.gpus.agents().iter().map(agent).collect();
-        let document = self.about();
-        let Self {
-            file,
-            config,
-            records,
-            processes,
-            symbols,
-            summaries,
-            recording,
-            gpus,
-            counter_ids,
-            ..
-        } = self;
-        file.write_all(b"{\"rocprofiler-sdk-tool\": [")?;
-        for (index, (pid, process)) in processes.iter().enumerate() {
-            file.write_all(if index == 0 { b"\n{" } else { b",\n{" })?;
-            let stopped = self.end.as_ref().map(|end| end.time);
-            member(
-                file,
-                "metadata",
-                &metadata(recording, &process.info, process.end.or(stopped), config),
-            )?;
-            member(file, "agents", &agents)?;
-            member(file, "counters", &counter_ids.of(*pid))?;
-            file.write_all(b"\"strings\": {")?;
-            for (name, value) in &strings {
-                member(file, name, value)?;
-            }
-            member(
-                file,
-                "correlation_id",
-                &json!({"external": symbols.renames(*pid)}),
-            )?;
-            file.write_all(b"\"marker_api\": ")?;
-            records.write(&(*pid, MARKERS), file)?;
-            file.write_all(b"},\n")?;
-            for (name, entries) in symbols.arrays(*pid, gpus) {
-                member(file, name, &entries)?;
-            }
-            member(file, "summary", finished.get(pid).unwrap_or(&Vec::new()))?;
-            file.write_all(b"\"callback_records\": ")?;
-            arrays_of(file, records, *pid, [(COLLECTION, COLLECTION)].into_iter())?;
-            file.write_all(b",\n")?;
-            file.write_all(b"\"buffer_records\": ")?;
-            arrays_of(
-                file,
-                records,
-                *pid,
-                ARRAYS.iter().map(|name| (*name, *name)),
-            )?;
-            file.write_all(b",\n\"gputrace\": {")?;
-            if index == 0 {
-                member(file, "document", &document)?;
-            }
-            member(file, "name", &process.info.name)?;
-            member(file, "threads", &process.threads)?;
-            file.write_all(b"\"other_api\": ")?;
-            records.write(&(*pid, OTHER), file)?;
-            file.write_all(b",\n\"observations\": ")?;
-            records.write(&(*pid, OBSERVATIONS), file)?;
-            file.write_all(b",\n\"counters\": ")?;
-            records.write(&(*pid, COUNTERS), file)?;
-            file.write_all(b",\n\"kernel_classes\": ")?;
-            records.write(&(*pid, CLASSES), file)?;
-            file.write_all(b",\n")?;
-            for (name, domain) in DURATIONS {
-                member(file, name, &summaries.durations(*pid, domain))?;
-            }
-            file.write_all(b"\"untimed\": ")?;
-            arrays_of(file, records, *pid, UNTIMED.iter().copied())?;
-            file.write_all(b"}}")?;
-        }
-        file.write_all(b"\n]}\n")
-    }
-
-    /// Members of `strings` that all processes have alike: names by number.
-    fn strings(&self) -> [(&'static str, Value); 7] {
-        let kinds = KINDS.iter().zip(&self.operations);
-        let names: Vec<Value> = kinds
-            .map(|(kind, operations)| json!({"kind": kind, "operations": operations}))
-            .collect();
-        [
-            ("callback_records", json!([])),
-            ("buffer_records", names.into()),
-            ("counters", json!({"dimension_ids": []})),
-            ("pc_sample_instructions", json!([])),
-            ("pc_sample_comments", json!([])),
-            ("att_filenames", json!([])),
-            ("code_object_snapshot_filenames", json!([])),
-        ]
-    }
-
-    /// What is not of one process.
-    fn about(&self) -> Value {
-        let loss = self.ledger.as_ref().map(loss);
-        let mut functions: Vec<&FunctionInfo> = self.functions.iter().collect();
-        functions.sort_by_key(|info| info.function.id);
-        let functions: Vec<Value> = functions
-            .into_iter()
-            .map(|info| {
-                json!({
-                    "name": info.function.name,
-                    "kind": Ledger::domain_name(info.function.domain),
-                    "library": info.library,
-                    "build_id": info.build_id,
-                })
-            })
-            .collect();
-        json!({
-            "format_version": 2,
-            "recording": self.recording,
-            "clocks": self.clocks,
-            "functions": functions,
-            "notices": self.notices,
-            "loss": loss,
-            "end": self.end,
-        })
     }
 }
 
@@ -541,33 +415,10 @@ impl Exporter for JsonExporter {
     }
 }
 
-/// Where work waits, by whether its times are real.
+/// Key under which work waits; it depends on whether its times are real.
 fn array(name: &'static str, drawn: bool) -> &'static str {
     let untimed = UNTIMED.iter().find(|(known, _)| !drawn && *known == name);
     untimed.map_or(name, |(_, waiting)| waiting)
-}
-
-/// Writes a member that another follows.
-fn member(out: &mut impl Write, name: &str, value: &impl Serialize) -> io::Result<()> {
-    write!(out, "\"{name}\": ")?;
-    serde_json::to_writer(&mut *out, value)?;
-    out.write_all(b",\n")
-}
-
-/// Writes an object of arrays: their names, and the names under which they waited.
-fn arrays_of(
-    out: &mut impl Write,
-    records: &Spill<(u32, &'static str)>,
-    pid: u32,
-    names: impl Iterator<Item = (&'static str, &'static str)>,
-) -> io::Result<()> {
-    out.write_all(b"{")?;
-    for (index, (name, waiting)) in names.enumerate() {
-        out.write_all(if index == 0 { b"\n" } else { b",\n" })?;
-        write!(out, "\"{name}\": ")?;
-        records.write(&(pid, waiting), out)?;
-    }
-    out.write_all(b"\n}")
 }
 
 /// The text of a marker; `None` for other calls.
@@ -575,7 +426,7 @@ fn marker_text<'a>(info: &'a FunctionInfo, call: &'a Call) -> Option<&'a str> {
     if info.range.is_some() {
         return Some(&info.function.name);
     }
-    // Of a marker whose text is no function, since there are very many.
+    // A marker beyond the maximum number of texts has its text as an argument.
     args::decoded(info, call)
         .filter(|_| info.domain == Some(Domain::MarkerCore))
         .find_map(|(_, value)| match value {
@@ -584,7 +435,7 @@ fn marker_text<'a>(info: &'a FunctionInfo, call: &'a Call) -> Option<&'a str> {
         })
 }
 
-/// A call's arguments with types.
+/// A call's arguments with their types.
 fn arguments<'a>(info: &'a FunctionInfo, call: &'a Call) -> Vec<Argument<'a>> {
     let typed = args::typed(info, call);
     typed
@@ -594,39 +445,4 @@ fn arguments<'a>(info: &'a FunctionInfo, call: &'a Call) -> Vec<Argument<'a>> {
             value: argument.value,
         })
         .collect()
-}
-
-/// The account, for JSON formats: `seen = written + unfinished + lost + unaccounted` in each row.
-#[must_use]
-pub fn loss(ledger: &Ledger) -> Value {
-    let rows: Vec<Value> = ledger
-        .rows
-        .iter()
-        .map(|row| {
-            let dropped: Map<String, Value> = DropReason::ALL
-                .iter()
-                .map(|reason| (reason.name().to_owned(), row.dropped_for(*reason).into()))
-                .collect();
-            json!({
-                "domain": Ledger::domain_name(row.domain),
-                "cpu": row.cpu,
-                "seen": row.seen,
-                "written": row.written,
-                "unfinished": row.unfinished,
-                "dropped": dropped,
-                "lost": row.lost(),
-                "unaccounted": row.imbalance(),
-            })
-        })
-        .collect();
-    json!({
-        "complete": ledger.complete,
-        "rows": rows,
-        "unmatched_returns": ledger.unmatched_returns,
-        "unreadable_args": ledger.unreadable_args,
-        "task_events": ledger.task_events,
-        "task_events_lost": ledger.task_events_lost,
-        "untraced_processes": ledger.untraced_processes,
-        "looks": ledger.looks,
-    })
 }

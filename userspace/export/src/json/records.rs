@@ -1,4 +1,4 @@
-//! What the JSON document consists of, in rocprofiler-sdk's names.
+//! The records of the JSON document, in rocprofiler-sdk's format.
 
 use gputrace_abi::domain::Domain;
 use gputrace_timeline::{
@@ -12,7 +12,8 @@ use crate::{
     lengths::Length,
 };
 
-/// rocprofiler-sdk's buffer tracing kinds by number (`rocprofiler_buffer_tracing_kind_t`, without the prefix).
+/// rocprofiler-sdk's buffer tracing kinds by number (`rocprofiler_buffer_tracing_kind_t`, without
+/// the prefix).
 pub(crate) const KINDS: &[&str] = &[
     "NONE",
     "HSA_CORE_API",
@@ -54,7 +55,7 @@ pub(crate) const KINDS: &[&str] = &[
     "HIPFILE_API_EXT",
 ];
 
-/// Operations of kernel dispatches; every record is of the last.
+/// Operations of kernel dispatches; every record has the last one.
 pub(crate) const DISPATCH_OPERATIONS: &[&str] = &[
     "KERNEL_DISPATCH_NONE",
     "KERNEL_DISPATCH_ENQUEUE",
@@ -70,24 +71,24 @@ pub(crate) const DIRECTIONS: [Direction; 5] = [
     Direction::DeviceToDevice,
 ];
 
-/// Number of a domain's kind; 0 for one that rocprofiler-sdk does not have.
+/// Number of a domain's kind; 0 if rocprofiler-sdk does not have the domain.
 pub(crate) fn kind(domain: Option<Domain>) -> usize {
     let of = |domain: Domain| KINDS.iter().position(|name| *name == domain.name());
     domain.and_then(of).unwrap_or(0)
 }
 
-/// An id that is an object in rocprofiler-sdk.
+/// An id, which is an object in rocprofiler-sdk's format.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct Handle {
     pub(crate) handle: u64,
 }
 
-/// What is added to an agent's topology node for its id. rocprofiler-sdk adds a number of 255 to 65535 to its logical node, another
-/// one in each process: nobody is to take ids for indices, and 0 is left for its null, which in records stands for an
-/// agent that is not known, or that frees memory.
+/// Added to an agent's topology node to make its id. rocprofiler-sdk adds a number from 255 to
+/// 65535 to its logical node, a different one in each process, so that ids are not mistaken for
+/// indices. 0 is its null, which in records means an unknown agent, or a record of freed memory.
 const FIRST_AGENT: u64 = 256;
 
-/// An agent's id; rocprofiler-sdk's null if it is not known.
+/// The id of an agent; rocprofiler-sdk's null if it is unknown.
 pub(crate) fn agent_id(node: Option<u32>) -> Handle {
     Handle {
         handle: node.map_or(0, |node| FIRST_AGENT + u64::from(node)),
@@ -98,13 +99,13 @@ pub(crate) fn agent_id(node: Option<u32>) -> Handle {
 pub(crate) struct Correlation {
     pub(crate) internal: u64,
     pub(crate) external: u64,
-    /// The enclosing call; not in records of the GPU's work.
+    /// Correlation id of the enclosing call; absent in records of GPU work.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) ancestor: Option<u64>,
 }
 
 impl Correlation {
-    /// Of work of a GPU.
+    /// The ids of GPU work.
     pub(crate) fn of(origin: &Origin) -> Self {
         Self {
             internal: origin.innermost,
@@ -113,8 +114,9 @@ impl Correlation {
         }
     }
 
-    /// Of a dispatch. As in rocprofv3, the kernel that it names is the one that ran; if it is called after a range, the external id
-    /// leads to the name, in `strings.correlation_id.external`.
+    /// The ids of a dispatch. As in rocprofv3, the record names the kernel that ran. If the kernel
+    /// is named after a range, the external id leads to that name, in
+    /// `strings.correlation_id.external`.
     pub(crate) fn of_dispatch(dispatch: &Dispatch, gpus: &Gpus) -> Self {
         let mut ids = Self::of(&dispatch.origin);
         if let Some(renamed) = gpus.renamed(dispatch) {
@@ -149,7 +151,7 @@ pub(crate) struct MarkerText<'a> {
     pub(crate) value: &'a str,
 }
 
-/// What a call's record has besides rocprofv3's fields.
+/// Data in a call's record beyond rocprofv3's fields.
 #[derive(Debug, Serialize)]
 pub(crate) struct CallNotes {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -174,12 +176,12 @@ pub(crate) struct CallRecord<'a> {
     pub(crate) gputrace: CallNotes,
 }
 
-/// Bytes of rocprofiler-sdk's record of a call.
+/// Size in bytes of rocprofiler-sdk's record of a call.
 pub(crate) const CALL_SIZE: u64 = 64;
-/// Bytes of its record of a dispatch, and of what is in it about the kernel.
+/// Sizes in bytes of its record of a dispatch, and of the part about the kernel.
 const DISPATCH_SIZE: u64 = 128;
 const DISPATCH_INFO_SIZE: u64 = 72;
-/// Bytes of its record of a copy.
+/// Size in bytes of its record of a copy.
 const COPY_SIZE: u64 = 96;
 
 #[derive(Clone, Copy, Debug, Serialize)]
@@ -239,9 +241,10 @@ pub(crate) struct Knowledge {
     pub(crate) end_earliest: u64,
     pub(crate) end_latest: Option<u64>,
     pub(crate) end_uncertainty: Option<u64>,
-    /// `None` if it is not known; see [`Length::of`].
+    /// `None` if unknown; see [`Length::of`].
     pub(crate) duration: Option<u64>,
-    /// Of a duration that is its class's mean: the class, and the mean's standard error.
+    /// Of a duration that is an estimate: the class whose mean it is, if it is one, and its standard
+    /// error.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) kernel_class: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -258,6 +261,7 @@ impl Knowledge {
             earliest: end_earliest,
             latest: end_latest,
         } = time.end_window;
+        let length = Length::of(time);
         Self {
             quality: time.quality.name(),
             unfinished: time.unfinished,
@@ -268,9 +272,9 @@ impl Knowledge {
             end_earliest,
             end_latest,
             end_uncertainty: uncertainty(time.end, &time.end_window),
-            duration: Length::of(time).map(|length| length.ns),
-            kernel_class: time.estimate.map(|estimate| estimate.class),
-            estimate_error: time.estimate.map(|estimate| estimate.error),
+            duration: length.map(|length| length.ns),
+            kernel_class: length.and_then(|length| length.class()),
+            estimate_error: length.and_then(|length| length.estimate_error()),
         }
     }
 }

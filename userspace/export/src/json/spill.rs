@@ -1,8 +1,9 @@
-//! Records that come in one order and are written in another, in bounded memory.
+//! Sorts mixed records into separate arrays in bounded memory.
 //!
-//! A JSON document has one array after the other, while events of all kinds come mixed. So each array's
-//! records go to a buffer of its own, buffers that are full go to one nameless file in the output directory, and
-//! at the end each array is put together from there. The file takes as much space as the output for a while.
+//! A JSON document has one array after the other, while events of all kinds come mixed. So each
+//! array has its own buffer for its records. Full buffers go to one nameless file in the output
+//! directory, from which each array is assembled at the end. For a while, this file takes as much
+//! space as the output.
 
 use std::{
     collections::BTreeMap,
@@ -15,23 +16,24 @@ use serde::Serialize;
 
 use crate::output::{OutputDir, OutputError};
 
-/// A buffer of this size goes to the file.
+/// Size in bytes at which a buffer is written to the file.
 const BLOCK: usize = 64 << 10;
 
-/// All buffers together; more, with a great number of arrays, and all of them go to the file.
+/// Maximum total size of all buffers in bytes. With very many arrays it is exceeded before single
+/// buffers are full; then all of them are written to the file.
 const BUFFERED: usize = 32 << 20;
 
-/// One array in the making.
+/// An array under construction.
 #[derive(Debug, Default)]
 struct Array {
-    /// JSON, each record but the first after a comma.
+    /// JSON text; each record but the first follows a comma.
     buffer: Vec<u8>,
-    /// Where in the file the parts before `buffer` are: offset and length.
+    /// Offset and length in the file of the parts before `buffer`.
     blocks: Vec<(u64, u64)>,
     is_begun: bool,
 }
 
-/// Arrays in the making, by `K`.
+/// Arrays under construction, by `K`.
 #[derive(Debug)]
 pub(crate) struct Spill<K> {
     file: File,
@@ -41,7 +43,7 @@ pub(crate) struct Spill<K> {
 }
 
 impl<K: Ord + Clone> Spill<K> {
-    /// No arrays.
+    /// Starts without arrays.
     ///
     /// # Errors
     /// [`OutputError`] if the file cannot be created.
@@ -54,7 +56,7 @@ impl<K: Ord + Clone> Spill<K> {
         })
     }
 
-    /// Adds a record to an array.
+    /// Appends a record to an array.
     ///
     /// # Errors
     /// When the file cannot be written.
@@ -85,7 +87,7 @@ impl<K: Ord + Clone> Spill<K> {
         self.arrays.keys()
     }
 
-    /// Writes an array, with brackets. It is empty if nothing was added to it.
+    /// Writes an array with its brackets. An array without records is written as empty.
     ///
     /// # Errors
     /// When `out` cannot be written or the file cannot be read.
@@ -113,7 +115,7 @@ fn store(file: &File, end: &mut u64, array: &mut Array) -> io::Result<()> {
     file.write_all_at(&array.buffer, *end)?;
     let length = array.buffer.len() as u64;
     match array.blocks.last_mut() {
-        // The only array that is written to makes one long block.
+        // When only one array is being written, its blocks are joined into one.
         Some((offset, known)) if *offset + *known == *end && *known < 1 << 20 => *known += length,
         _ => array.blocks.push((*end, length)),
     }
@@ -133,7 +135,7 @@ mod tests {
         let mut spill = Spill::new(&out).unwrap();
         let mut expected: BTreeMap<u64, Vec<String>> = BTreeMap::new();
         for number in 0..60_000_u64 {
-            // Some arrays get much, some little.
+            // Arrays of very different sizes.
             let key = number.trailing_zeros().into();
             let record = format!("record {number} {}", "x".repeat(number as usize % 50));
             spill.push(key, &record).unwrap();

@@ -1,6 +1,7 @@
-//! Statistics in rocprofiler-sdk's names: what the document's `summary` holds.
+//! Statistics in rocprofiler-sdk's format: the document's `summary`.
 //!
-//! They count what the CSV statistics count: work of a GPU if its duration is known, exact or estimated. Memory grows with the number of names and processes.
+//! They count the same as the CSV statistics: GPU work counts if its duration is known, exact or
+//! estimated. Memory grows with the number of names and processes.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -24,15 +25,15 @@ use crate::{
 /// Durations by process.
 #[derive(Debug, Default)]
 pub(crate) struct Summaries {
-    /// By process, domain's number and function.
+    /// Calls, by process, number of the domain, and function.
     calls: HashMap<(u32, u8, u32), Moments, RandomState>,
-    /// Of other things, by process, group and name.
+    /// Everything else, by process, group and name.
     others: BTreeMap<(u32, &'static str), HashMap<String, Moments>>,
-    /// Of work of GPUs, with errors and what is not known.
+    /// GPU work with standard errors and unknown durations, by process and group.
     sums: BTreeMap<(u32, &'static str), Sums>,
 }
 
-/// What one process did in one domain.
+/// Statistics of one process in one domain.
 #[derive(Debug, Serialize)]
 pub(crate) struct DomainSummary {
     domain: String,
@@ -70,7 +71,7 @@ impl From<&Moments> for Statistics {
         Self {
             count: moments.calls,
             sum: u64::try_from(moments.total).unwrap_or(u64::MAX),
-            // Saturates.
+            // The cast saturates.
             sqr: moments.squares() as u64,
             min: moments.min,
             max: moments.max,
@@ -91,7 +92,7 @@ impl Summaries {
         }
     }
 
-    /// Counts work of a GPU: in the summary if its duration is known.
+    /// Counts GPU work; it is in the summary if its duration is known.
     pub(crate) fn work(&mut self, pid: u32, domain: Domain, name: &str, time: &GpuTime) {
         let length = Length::of(time);
         if let Some(length) = length {
@@ -101,7 +102,7 @@ impl Summaries {
         sums.add(name, length);
     }
 
-    /// Durations of work of a GPU with their errors, by name.
+    /// Durations of GPU work with their standard errors, by name.
     pub(crate) fn durations(&self, pid: u32, domain: Domain) -> Vec<NameSum<'_>> {
         let sums = self.sums.get(&(pid, domain.csv_stem()));
         sums.map(Sums::rows).unwrap_or_default()
@@ -124,13 +125,13 @@ impl Summaries {
         }
     }
 
-    /// What each process did, by domain and name.
+    /// Statistics of each process, by domain and name.
     pub(crate) fn finish(&self, functions: &Functions) -> BTreeMap<u32, Vec<DomainSummary>> {
         let mut all: BTreeMap<(u32, &str), BTreeMap<&str, Moments>> = BTreeMap::new();
-        // In order: sums of floating-point numbers depend on it.
+        // In order, because sums of floating-point numbers depend on it.
         let calls: BTreeMap<_, _> = self.calls.iter().collect();
         for ((pid, domain, function), moments) in calls {
-            // Several libraries can export a function.
+            // Several libraries may export a function of this name.
             let names = all.entry((*pid, group(*domain))).or_default();
             names
                 .entry(functions.name(*function))

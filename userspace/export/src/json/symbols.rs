@@ -1,9 +1,11 @@
-//! Code objects, kernels and host functions of processes: arrays in which readers look by number, as in rocprofv3's document, whose
-//! entry 0 stands for none. Numbers count per process here, from 1, because rocprofv3 writes a document for each process.
+//! Code objects, kernels and host functions of processes. Their arrays are indexed by number, as in
+//! rocprofv3's document, with an empty entry 0. Numbers count per process, from 1, because
+//! rocprofv3 writes a document for each process.
 //!
-//! A host function is what `hipLaunchKernel` is called with: the program registers it for a kernel by
-//! `__hipRegisterFunction`. It is known where that call was recorded (`--hip-compiler-trace`), and in the array if the kernel is:
-//! libraries register very many that are never launched.
+//! A host function is the function whose address is passed to `hipLaunchKernel`; the program
+//! registers it for a kernel by `__hipRegisterFunction`. It is known if that call was recorded
+//! (`--hip-compiler-trace`), and is in the array only if its kernel is known: libraries register
+//! very many kernels that are never launched.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -25,16 +27,16 @@ use crate::{
 /// The function that registers host functions.
 const REGISTER: &str = "__hipRegisterFunction";
 
-/// What a program has registered for a kernel.
+/// A host function that a program has registered for a kernel.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Registered {
-    /// Address that `hipLaunchKernel` is called with.
+    /// Address that is passed to `hipLaunchKernel`.
     pub(crate) host_function: u64,
-    /// Where the modules are.
+    /// Address of the modules.
     pub(crate) modules: u64,
-    /// The most work-items of a workgroup; 2^32 - 1 is no limit.
+    /// Maximum number of work-items in a workgroup; 2^32 - 1 means no limit.
     pub(crate) thread_limit: u32,
-    /// A hash of the kernel's mangled name, which would take much more memory.
+    /// A hash of the kernel's mangled name, because the name would take much more memory.
     kernel: u64,
 }
 
@@ -43,7 +45,7 @@ struct OfProcess {
     code_objects: Vec<CodeObjectInfo>,
     kernels: Vec<KernelInfo>,
     registered: Vec<Registered>,
-    /// Names of ranges after which kernels are called, by number of the range's text.
+    /// Names of ranges after which kernels are named, by number of the range's text.
     renames: BTreeMap<u32, String>,
 }
 
@@ -51,16 +53,17 @@ struct OfProcess {
 #[derive(Debug, Default)]
 pub(crate) struct Symbols {
     processes: BTreeMap<u32, OfProcess>,
-    /// Numbers within the process by number in the timeline.
+    /// Number within the process by number in the timeline.
     code_objects: HashMap<u32, usize>,
     kernels: HashMap<u32, usize>,
-    /// Nodes that were seen executing a kernel of a code object.
+    /// The node that was seen executing a kernel, by code object.
     executed_on: HashMap<u32, u32>,
-    /// Of names of kernels.
+    /// Hashes kernel names.
     hasher: RandomState,
 }
 
-/// Puts what has this number in the timeline into its process's list, in place of what was known of it before.
+/// Puts the object with this timeline number into its process's list, replacing an earlier version
+/// of it.
 fn put<T>(list: &mut Vec<T>, numbers: &mut HashMap<u32, usize>, id: u32, info: T) {
     let number = *numbers.entry(id).or_insert(list.len() + 1);
     match list.get_mut(number - 1) {
@@ -97,12 +100,12 @@ impl Symbols {
         );
     }
 
-    /// Says that a node has executed a kernel of this code object.
+    /// Notes that a node has executed a kernel of this code object.
     pub(crate) fn executed(&mut self, code_object: u32, node: u32) {
         self.executed_on.insert(code_object, node);
     }
 
-    /// Learns of host functions.
+    /// Learns of host functions from a call.
     pub(crate) fn call(&mut self, info: &FunctionInfo, call: &Call) {
         if info.function.name != REGISTER {
             return;
@@ -131,7 +134,8 @@ impl Symbols {
         number.copied().unwrap_or(0)
     }
 
-    /// What a process's kernels are called after, by external correlation id of their dispatches.
+    /// The ranges after which a process's kernels are named, by external correlation id of their
+    /// dispatches.
     pub(crate) fn renames(&self, pid: u32) -> Vec<Value> {
         let renames = self.processes.get(&pid).map(|process| &process.renames);
         let entry = |(range, name)| json!({"key": range, "value": name});
@@ -150,7 +154,7 @@ impl Symbols {
         let kernels = (1..).zip(&process.kernels);
         let mut by_name: HashMap<u64, (usize, &KernelInfo)> = HashMap::new();
         for (id, info) in kernels.clone() {
-            // Of kernels with one name, as in code objects for several GPUs, the first.
+            // If kernels share a name, as in code objects for several GPUs, the first counts.
             let name = self.hasher.hash_one(info.kernel.name.as_str());
             by_name.entry(name).or_insert((id, info));
         }
@@ -160,7 +164,7 @@ impl Symbols {
         let hosts = (1..).zip(known).map(|(id, (one, (kernel, info)))| {
             host_function(one, id, info, kernel, object_id(info.code_object))
         });
-        // Entry 0, without an agent.
+        // The empty entry 0, without an agent.
         let no_object = code_object(&CodeObjectInfo::default(), 0, None, &Gpus::default());
         let no_kernel = kernel(&KernelInfo::default(), 0, 0);
         let no_host = host_function(&Registered::default(), 0, &KernelInfo::default(), 0, 0);
@@ -172,7 +176,7 @@ impl Symbols {
     }
 }
 
-/// An array whose entry 0 stands for none.
+/// An array with an empty entry 0.
 fn indexed(none: Value, entries: impl Iterator<Item = Value>) -> Vec<Value> {
     std::iter::once(none).chain(entries).collect()
 }
@@ -191,7 +195,7 @@ mod tests {
 
     use super::*;
 
-    /// The call that registers a host function at `address` for a kernel.
+    /// Calls the function that registers a host function at `address` for a kernel.
     fn register(symbols: &mut Symbols, address: u64, kernel: &str) {
         let parameter = |register, name: &str, kind| Parameter {
             name: name.to_owned(),
@@ -262,7 +266,7 @@ mod tests {
             assert_eq!(host["truncated_host_function_name"], "scale");
             assert_eq!(kernels[1]["kernel_name"], "_Z5scalePf.kd");
         }
-        // Those of no other process.
+        // Not those of other processes.
         let [_, _, (_, hosts)] = symbols.arrays(101, &Gpus::default());
         assert_eq!(hosts.len(), 1);
     }

@@ -1,24 +1,24 @@
-//! Which iterations of a kernel: rocprofv3's `--kernel-iteration-range`.
+//! Iterations of a kernel to show: rocprofv3's `--kernel-iteration-range`.
 
 use std::{ops::RangeInclusive, str::FromStr};
 
-/// How it is written, at the end of every error.
+/// Explanation of the syntax, at the end of every error message.
 const SYNTAX: &str = "write numbers and ranges, counted from 1: '[1,[3-5],10]' or '[1-2],[3-4]'";
 
-/// Why a text does not name iterations.
+/// Why a text is not a list of iterations.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum IterationsError {
-    /// There is none in it.
+    /// It contains no number.
     #[error("there is no number; {SYNTAX}")]
     Empty,
-    /// A bracket has no other.
-    #[error("the brackets are not in pairs; {SYNTAX}")]
+    /// Brackets do not match.
+    #[error("the brackets do not match; {SYNTAX}")]
     Brackets,
-    /// Something is neither a number nor a range.
+    /// A part is neither a number nor a range.
     #[error("'{0}' is neither a number nor a range; {SYNTAX}")]
     Number(String),
-    /// A range that ends before it begins, or one with iteration 0.
+    /// A range ends before it begins, or includes iteration 0.
     #[error("'{0}' holds no iteration; {SYNTAX}")]
     Range(String),
 }
@@ -30,13 +30,13 @@ pub struct Iterations {
 }
 
 impl Iterations {
-    /// Whether number `iteration` is one of them.
+    /// Whether iteration number `iteration` is included.
     #[must_use]
     pub fn contains(&self, iteration: u64) -> bool {
         self.ranges.iter().any(|range| range.contains(&iteration))
     }
 
-    /// The last one.
+    /// The highest number included.
     #[must_use]
     pub fn last(&self) -> u64 {
         self.ranges
@@ -46,14 +46,14 @@ impl Iterations {
             .unwrap_or(0)
     }
 
-    /// Adds those of `other`.
+    /// Adds the iterations of `other`.
     pub fn extend(&mut self, other: &Self) {
         self.ranges.extend(other.ranges.iter().cloned());
     }
 }
 
-/// Reads `5`, `3-5`, and lists of them with commas. Brackets may stand around everything; they say
-/// nothing, as in rocprofv3.
+/// Parses `5`, `3-5`, and lists of them separated by commas. Brackets may surround any part; they
+/// have no meaning, as in rocprofv3.
 impl FromStr for Iterations {
     type Err = IterationsError;
 
@@ -85,7 +85,7 @@ impl FromStr for Iterations {
 
 fn range(text: &str) -> Result<RangeInclusive<u64>, IterationsError> {
     let number = |digits: &str| match digits.parse::<u64>() {
-        // `parse` takes a sign as well.
+        // `parse` would accept a sign as well.
         Ok(number) if digits.starts_with(|first: char| first.is_ascii_digit()) => Ok(number),
         _ => Err(IterationsError::Number(text.to_owned())),
     };

@@ -1,13 +1,14 @@
-//! Which kernel dispatches the outputs show, and how they call the kernels.
+//! Selects the kernel dispatches that outputs show, and names the kernels.
 //!
-//! The capture holds every dispatch. Between it and the exporters stands one stage that gives kernels the
-//! names asked for (`KernelInfo::shown`), and agents the labels, and leaves out the dispatches that the user's filters do
-//! not let through; so all formats agree. What was left out is counted: a remark among the events says so in every output, and
-//! [`LeftOut`] in the [`Report`](crate::Report).
+//! The capture holds every dispatch. One stage between it and the exporters gives kernels the
+//! chosen names (`KernelInfo::shown`) and agents the chosen labels, and leaves out the dispatches
+//! that the user's filters exclude; so all formats agree. What was left out is counted: a remark
+//! among the events says so in every output, and [`LeftOut`] in the [`Report`](crate::Report).
 //!
-//! As in rocprofv3, regular expressions look for a match anywhere in the name as it is shown, but not in the
-//! range after which a kernel is called, and iterations count the dispatches of one kernel from 1 on. Here a
-//! kernel is a name in a process, and only dispatches count: API calls, copies and the kernels themselves stay.
+//! As in rocprofv3, regular expressions match anywhere in the name as shown, though not in the name
+//! of a range after which a kernel is named. Iterations count the dispatches of one kernel from 1
+//! on. A kernel here means a name in a process. Only dispatches are filtered: API calls, copies and
+//! the kernels themselves stay.
 
 mod iterations;
 mod rename;
@@ -29,30 +30,30 @@ use crate::{functions::group, gpu::Gpus, intervals::Intervals};
 pub use iterations::{Iterations, IterationsError};
 use rename::Rename;
 
-/// What to do with kernels and their dispatches.
+/// How to show kernels and their dispatches.
 #[derive(Clone, Debug, Default)]
 pub struct KernelOptions {
-    /// Whether a kernel within a range of its thread is called as the range is.
+    /// Whether a kernel launched within a range of its thread is named after the range.
     pub rename: bool,
-    /// Whether markers and ranges are left out: they were recorded for the names of kernels alone.
+    /// Whether to hide markers and ranges, because they were recorded only for naming kernels.
     pub hide_markers: bool,
-    /// How kernels are called.
+    /// Form of kernel names.
     pub names: KernelNames,
-    /// Which dispatches there are.
+    /// Which dispatches to show.
     pub filter: KernelFilter,
-    /// How agents are called.
+    /// How agents are labelled.
     pub agents: AgentLabels,
 }
 
-/// How agents are called: rocprofv3's `--agent-index`.
+/// How agents are labelled: rocprofv3's `--agent-index`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AgentLabels {
-    /// `Agent N` by KFD's number of the node, whatever of the topology a container hides.
+    /// `Agent N` by KFD's number of the node, whatever part of the topology a container hides.
     Absolute,
     /// `Agent N` by the number among all agents that are visible.
     #[default]
     Relative,
-    /// `CPU N` and `GPU N` by the number among visible agents of the kind.
+    /// `CPU N` and `GPU N` by the number among the visible agents of the kind.
     TypeRelative,
 }
 
@@ -67,31 +68,31 @@ impl AgentLabels {
     }
 }
 
-/// How kernels are called.
+/// Form of kernel names.
 #[derive(Clone, Copy, Debug, Default)]
 pub enum KernelNames {
-    /// As C++ declares them: `void scale<float>(float*, int)`.
+    /// As declared in C++: `void scale<float>(float*, int)`.
     #[default]
     Demangled,
-    /// As the compiler calls them: `_Z5scaleIfEvPT_i`.
+    /// As in the symbol: `_Z5scaleIfEvPT_i`.
     Mangled,
-    /// What this function makes of the demangled name: `scale`.
+    /// The result of this function for the demangled name: `scale`.
     Truncated(fn(&str) -> &str),
 }
 
-/// Which dispatches the outputs show: those that every filter given lets through.
+/// Which dispatches outputs show: those that pass every filter that is set.
 #[derive(Clone, Debug, Default)]
 pub struct KernelFilter {
-    /// Only those of kernels whose names match.
+    /// Show only kernels whose names match.
     pub include: Option<Regex>,
-    /// None of kernels whose names match.
+    /// Hide kernels whose names match.
     pub exclude: Option<Regex>,
-    /// Only these, of each kernel in each process, by order of submission.
+    /// Show only these dispatches of each kernel in each process, counted in order of submission.
     pub iterations: Option<Iterations>,
 }
 
 impl KernelFilter {
-    /// Whether every dispatch is let through.
+    /// Whether every dispatch passes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.include.is_none() && self.exclude.is_none() && self.iterations.is_none()
@@ -108,14 +109,14 @@ impl KernelFilter {
     }
 }
 
-/// How many dispatches the filters kept out of the outputs. `Display` says it in a sentence.
+/// How many dispatches the filters removed from the outputs. `Display` makes a sentence of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LeftOut {
     /// Dispatches left out.
     pub dispatches: u64,
     /// Dispatches in the capture.
     pub of: u64,
-    /// Whether some kernel's name was one that is asked for.
+    /// Whether any kernel's name passed the name filters.
     pub any_name: bool,
 }
 
@@ -128,19 +129,19 @@ impl fmt::Display for LeftOut {
              times and counters; the capture has them all."
         )?;
         if *of > 0 && !self.any_name {
-            f.write_str(" No kernel has a name that was asked for.")?;
+            f.write_str(" No kernel has a matching name.")?;
         }
         Ok(())
     }
 }
 
-/// What a dispatch runs: a kernel, or one that was not found, by process and address.
+/// What a dispatch runs: a known kernel, or one that was not found, by process and address.
 type Runs = Result<u32, (u32, u64)>;
 
 /// Dispatches of one name in one process.
 #[derive(Debug, Default)]
 struct Instances {
-    /// How many come before all that wait, as far as anyone asks for them.
+    /// Number of dispatches before all waiting ones, counted up to the highest iteration asked for.
     before: u64,
     /// Ids of those that wait.
     waiting: BTreeSet<u64>,
@@ -148,15 +149,15 @@ struct Instances {
 
 /// Applies [`KernelOptions`] to a capture's events.
 ///
-/// Dispatches of several queues come out of order, so those whose iteration is asked for wait until all that
-/// were submitted before them have come. No more of a kernel wait than the highest iteration asked for, so a
-/// queue that hangs does not make everything after it wait in memory.
+/// Dispatches of several queues come out of order. So if iterations are asked for, dispatches wait
+/// until all that were submitted before them have come. Per kernel, no more wait than the highest
+/// iteration asked for, so a hanging queue does not make everything after it accumulate in memory.
 #[derive(Debug)]
 pub(crate) struct KernelStage {
     options: KernelOptions,
     rename: Rename,
     kernels: Gpus,
-    /// Number of each wanted name in a process, and those that are not wanted (`None`).
+    /// Number of each wanted name in a process; `None` for names that are not wanted.
     known: HashMap<Runs, Option<usize>>,
     numbers: HashMap<(u32, String), usize>,
     instances: Vec<Instances>,
@@ -188,7 +189,7 @@ impl KernelStage {
         (!self.options.filter.is_empty()).then_some(self.left_out)
     }
 
-    /// Whether an event is given on as it is, and nothing else comes of it: it need not be taken.
+    /// Whether an event passes unchanged and has no other effect, so that `take` may be skipped.
     pub(crate) fn passes(&self, event: &Event) -> bool {
         match event {
             Event::Dispatch(_) => !self.options.rename && self.options.filter.is_empty(),
@@ -198,7 +199,7 @@ impl KernelStage {
         }
     }
 
-    /// Takes an event and gives on what comes of it.
+    /// Takes an event and emits what results from it.
     pub(crate) fn take(&mut self, event: Event, give: &mut impl FnMut(Event)) {
         match event {
             Event::Kernel(mut info) => {
@@ -206,7 +207,7 @@ impl KernelStage {
                     KernelNames::Demangled => {}
                     KernelNames::Mangled => info.shown = info.symbol(),
                     KernelNames::Truncated(truncate) => {
-                        info.shown = truncate(&info.demangled).to_owned()
+                        info.shown = truncate(&info.demangled).to_owned();
                     }
                 }
                 let event = Event::Kernel(info);
@@ -254,7 +255,8 @@ impl KernelStage {
         }
     }
 
-    /// Gives what waits and says what was left out; `time` is that of the remark, ns.
+    /// Emits what is waiting, and the remark about what was left out; `time` is that of the remark,
+    /// ns.
     pub(crate) fn finish(&mut self, time: u64, give: &mut impl FnMut(Event)) {
         self.decide(u64::MAX, give);
         if !self.told && !self.options.filter.is_empty() {
@@ -264,7 +266,7 @@ impl KernelStage {
         }
     }
 
-    /// Gives a dispatch that is shown, after its kernel if that has a new name.
+    /// Emits a dispatch that is shown, after its kernel if that was renamed.
     fn release(&mut self, mut dispatch: Box<Dispatch>, give: &mut impl FnMut(Event)) {
         if self.options.rename
             && let Some(kernel) = self.rename.rename(&mut dispatch)
@@ -289,7 +291,8 @@ impl KernelStage {
                     instances.waiting.insert(id);
                     self.held.insert(id, (number, dispatch));
                     let room = last.saturating_sub(instances.before);
-                    // Those before it alone make it a later one than any asked for.
+                    // The dispatches before it already make its iteration higher than any asked
+                    // for.
                     if instances.waiting.len() as u64 > room
                         && let Some(beyond) = instances.waiting.pop_last()
                     {
@@ -308,7 +311,7 @@ impl KernelStage {
         }
     }
 
-    /// Decides on what waits and has an id below `end`: all those before it are known.
+    /// Decides on waiting dispatches with an id below `end`: all dispatches before them are known.
     fn decide(&mut self, end: u64, give: &mut impl FnMut(Event)) {
         while let Some(entry) = self.held.first_entry().filter(|entry| *entry.key() < end) {
             let (id, (number, dispatch)) = entry.remove_entry();
@@ -326,7 +329,7 @@ impl KernelStage {
         }
     }
 
-    /// The number of a dispatch's name in its process; `None` if it is not wanted.
+    /// The number of a dispatch's name in its process; `None` if the name is not wanted.
     fn instances_of(&mut self, dispatch: &Dispatch) -> Option<usize> {
         let pid = dispatch.origin.pid;
         let runs = dispatch.kernel.ok_or((pid, dispatch.kernel_object));

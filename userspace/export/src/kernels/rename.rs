@@ -1,5 +1,5 @@
-//! Kernels under the names of the ranges in which programs launched them: rocprofv3's `--kernel-rename`. As there, a mark
-//! (`roctxMark`) stands for a range that begins with it.
+//! Names kernels after the ranges in which programs launched them: rocprofv3's `--kernel-rename`.
+//! As there, a mark (`roctxMark`) counts as a range that begins with it.
 
 use std::collections::HashMap;
 
@@ -8,22 +8,23 @@ use gputrace_timeline::{
     gpu::{Dispatch, KernelInfo, Renamed},
 };
 
-/// Number of the first kernel that is made here; those of a timeline are far below.
+/// Number of the first kernel created here; those of a timeline are far below.
 const FIRST: u32 = 1 << 31;
 
-/// Gives dispatches within a nested range, or after a mark, a kernel of their own, which is called as the range is and is otherwise the
-/// one that they ran. Grows with the number of ranges' texts and kernels in them.
+/// Gives dispatches within a nested range, or after a mark, a kernel of their own: a copy of the
+/// one that ran, named after the range. Memory grows with the number of range texts and of kernels
+/// in the ranges.
 #[derive(Debug, Default)]
 pub(super) struct Rename {
-    /// Texts of ranges and marks, by the number of the function that stands for each.
+    /// Texts of ranges and marks, by the id of the function that stands for each.
     texts: HashMap<u32, String>,
     kernels: HashMap<u32, KernelInfo>,
-    /// By kernel and text.
+    /// Number of the renamed kernel, by kernel and text.
     renamed: HashMap<(u32, u32), u32>,
 }
 
 impl Rename {
-    /// Takes note of ranges and kernels.
+    /// Learns of ranges and kernels.
     pub(super) fn learn(&mut self, event: &Event) {
         match event {
             Event::Function(info)
@@ -39,7 +40,8 @@ impl Rename {
         }
     }
 
-    /// Renames the kernel of a dispatch, if it has a range. A kernel that is new is returned, and comes before it.
+    /// Renames the kernel of a dispatch if it has a range. A newly created kernel is returned, and
+    /// must be emitted before the dispatch.
     pub(super) fn rename(&mut self, dispatch: &mut Dispatch) -> Option<KernelInfo> {
         let kernel = self.kernels.get(&dispatch.kernel?)?;
         let range = dispatch.origin.range?;
@@ -47,7 +49,7 @@ impl Rename {
         let fresh = self.renamed.len();
         let mut new = None;
         let id = *self.renamed.entry((kernel.id, range)).or_insert_with(|| {
-            // Texts and kernels are far fewer than there are numbers.
+            // There are far fewer combinations of texts and kernels than numbers.
             let id = FIRST | fresh as u32;
             new = Some(KernelInfo {
                 id,

@@ -1,4 +1,4 @@
-//! The stage against a plain model of it, and what it says.
+//! Compares the stage with a simple model of it, and checks its remarks.
 
 use std::collections::HashMap;
 
@@ -62,7 +62,7 @@ fn without_options_nothing_changes() {
 
 #[test]
 fn names_and_filters_work_together() {
-    // Dispatch 6 is of `hang`, 8 of an unknown kernel, the others of `add(float*, float*)`.
+    // Dispatch 6 is of `hang`, 8 of an unknown kernel, the others are of `add(float*, float*)`.
     for (options, expected) in [
         (filter("^add", "", ""), vec![1, 2, 3, 4, 5, 7]),
         (filter("", "add", ""), vec![6, 8]),
@@ -149,11 +149,11 @@ fn an_early_end_is_told_too() {
 fn a_queue_that_hangs_does_not_fill_memory() {
     let mut stage = KernelStage::new(filter("", "", "[2,5]"));
     let mut given = Vec::new();
-    // The first dispatch of all comes last.
+    // The very first dispatch comes last.
     for id in (2..100_000).chain([1]) {
         let work = dispatch(id, START, exact(START + id, START + id + 1));
         stage.take(Event::Dispatch(Box::new(work)), &mut |event| {
-            given.push(event)
+            given.push(event);
         });
         assert!(stage.held.len() <= 5);
     }
@@ -209,7 +209,7 @@ proptest! {
     }
 }
 
-/// A range, a dispatch in it, and calls of both kinds: one within the range, and the range itself.
+/// A range and a dispatch in it, with two calls: the launch within the range, and the range itself.
 fn launched_in_a_range() -> Vec<Event> {
     let within = |event| match event {
         Event::Function(mut info) => {
@@ -254,7 +254,7 @@ fn filters_look_at_kernels_not_at_their_ranges() {
     assert_ne!(ids(&plain), [0; 0]);
     assert_eq!(ids(&renamed("^add")), ids(&plain));
     assert_eq!(ids(&renamed("solve")), [0; 0]);
-    // Every dispatch comes after the kernel of the new name, which leads to its own.
+    // Every dispatch comes after the kernel of the new name, which refers to the original kernel.
     let mut names = HashMap::new();
     for event in renamed("^add") {
         match event {

@@ -6,22 +6,24 @@ use gputrace_capture::meta::{ClockSnapshot, Recording};
 
 use gputrace_text::tables::duration;
 
-/// Captures of older versions do not name their boot: it is taken for the same if the host's name is and the time of
-/// day at boot differs by less than this, ns. NTP moves that by seconds at most; a reboot takes longer.
+/// Captures of older versions do not identify their boot. Two of them count as the same boot if the
+/// host names are equal and the times of day at boot differ by less than this, ns. NTP changes that
+/// by seconds at most; a reboot takes longer.
 const SAME_BOOT: u64 = 2_000_000_000;
 
-/// Faster than this a clock that is only being adjusted does not run: the kernel slews by 500 ppm at most, and
-/// corrects the frequency by as much. What moves faster was set. ns per ms.
+/// Maximum drift in ns per ms of a clock that is only being adjusted: the kernel slews by at most
+/// 500 ppm, and corrects the frequency by as much. A clock that moved faster was set.
 const FASTEST: u64 = 1_000;
 
-/// What captures say of the relation between `CLOCK_BOOTTIME` and `CLOCK_REALTIME`.
+/// The relation between `CLOCK_BOOTTIME` and `CLOCK_REALTIME` according to a host's captures.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Clock {
-    /// In order of boottime: that, and realtime less boottime; ns.
+    /// In order of boottime: (boottime, realtime minus boottime), ns.
     points: Vec<(u64, i128)>,
-    /// The greatest distance between the readings of one snapshot.
+    /// The largest time between the readings of one snapshot, ns.
     uncertainty: u64,
-    /// The greatest error of the host's time of day, as its kernel said; `None` if one snapshot does not say.
+    /// The maximum error of the host's time of day, as its kernel reported it; `None` if a snapshot
+    /// lacks it.
     error: Option<u64>,
 }
 
@@ -43,7 +45,7 @@ impl Clock {
         self.points.insert(at, (snapshot.boottime, offset));
     }
 
-    /// When the host booted, ns since the Unix epoch; `None` is not known.
+    /// When the host booted, ns since the Unix epoch; `None` if unknown.
     pub(super) fn boot(&self) -> Option<i128> {
         self.points.first().map(|(_, offset)| *offset)
     }
@@ -52,7 +54,8 @@ impl Clock {
         !self.points.is_empty()
     }
 
-    /// By how much the time of day was set while it was recorded, if it was: the greatest jump, ns.
+    /// By how much the time of day was set during the recording: the largest jump, ns; 0 if it was
+    /// not.
     fn jump(&self) -> u64 {
         let pairs = self.points.iter().zip(self.points.iter().skip(1));
         let jumps = pairs.filter_map(|((time, offset), (later, changed))| {
@@ -63,7 +66,8 @@ impl Clock {
         jumps.max().unwrap_or(0)
     }
 
-    /// Realtime less boottime at `boottime`, ns: between snapshots on a line, beyond them as at the nearest.
+    /// Realtime minus boottime at `boottime`, ns: interpolated between snapshots, constant beyond
+    /// them.
     fn offset(&self, boottime: u64) -> Option<i128> {
         let after = self.points.partition_point(|(time, _)| *time < boottime);
         let (later, earlier) = (
@@ -81,11 +85,11 @@ impl Clock {
         }
     }
 
-    /// How moments of this clock become moments of `reference`; `None` if one of them is not known.
+    /// How to convert times of this clock to those of `reference`; `None` if either is unknown.
     pub(super) fn aligned_to(&self, reference: &Self) -> Option<Alignment> {
         let (own, theirs) = (self.points.first()?.1, reference.points.first()?.1);
         let jump = self.jump().max(reference.jump());
-        // A clock that was set makes no line: then the first snapshots count.
+        // A clock that was set cannot be interpolated, so only the first snapshots count.
         let points = if jump > 0 {
             vec![(0, own - theirs)]
         } else {
@@ -127,22 +131,23 @@ pub(super) fn same_boot(one: (&Recording, &Clock), other: (&Recording, &Clock)) 
     first.hostname == second.hostname && (offset - changed).unsigned_abs() < u128::from(SAME_BOOT)
 }
 
-/// How moments of one host's clock become moments of another's, and how good that is. `Display` says it as a clause.
+/// How to convert times of one host's clock to another's, and how accurate that is. `Display`
+/// describes it as a clause.
 #[derive(Clone, Debug, Default)]
 pub struct Alignment {
-    /// What is added; nothing if there are no points.
+    /// The offset to add; none if it has no points.
     shift: Clock,
-    /// What reading the clocks one after the other may be wrong by, ns.
+    /// Error from reading the clocks one after the other, ns.
     readings: u64,
-    /// By how much one of the clocks was set during its recording, ns; 0 if neither was.
+    /// By how much either clock was set during its recording, ns; 0 if neither was.
     jump: u64,
-    /// By how much the hosts' times of day differ at most, as their kernels say; `None` if one of them is not
-    /// synchronised or does not say.
+    /// Maximum difference between the hosts' times of day according to their kernels; `None` if one
+    /// of them is not synchronised or does not report it.
     synchronised: Option<u64>,
 }
 
 impl Alignment {
-    /// The moment of the other clock for one of this clock, ns.
+    /// Converts a time of this clock to the other clock, ns.
     #[must_use]
     pub fn apply(&self, time: u64) -> u64 {
         match self.shift.offset(time) {
@@ -151,7 +156,7 @@ impl Alignment {
         }
     }
 
-    /// By how much aligned moments can be wrong, ns; `None` if nothing bounds it.
+    /// Maximum error of aligned times, ns; `None` if it has no bound.
     #[must_use]
     pub fn uncertainty(&self) -> Option<u64> {
         let sum = self.synchronised?.saturating_add(self.readings);
@@ -167,8 +172,8 @@ impl fmt::Display for Alignment {
             Some(ns) => write!(f, "within {}", shown(ns))?,
             None => write!(
                 f,
-                "which is as good as the clocks of the two hosts agree: the captures do not say that both were \
-                 synchronised (reading the clocks alone is uncertain by {})",
+                "which is only as good as the agreement of the two hosts' clocks: the captures do \
+                 not say that both were synchronised (reading the clocks alone is uncertain by {})",
                 shown(self.readings)
             )?,
         }
@@ -211,7 +216,7 @@ mod tests {
             &[(1_000, DAY + 1_000), (2_000_001_000, DAY + 2_000_001_000)],
             Some(5_000),
         );
-        // Booted a million seconds before, and runs 1000 ns slow in the two seconds.
+        // Booted a million seconds earlier, and is slow by 1000 ns in the two seconds.
         let other = clock(
             &[
                 (1_000_000_000_000_000, DAY + 1_000),

@@ -1,4 +1,4 @@
-//! Ids of one capture as ids of all.
+//! Converts the ids of one capture to ids that are unique across all.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -11,7 +11,7 @@ use gputrace_timeline::{
 
 use super::{Alignment, HOST_IDS, HOST_NODES};
 
-/// What is numbered across captures.
+/// Next free numbers across all captures.
 #[derive(Debug, Default)]
 pub(super) struct Counters {
     functions: u32,
@@ -41,14 +41,14 @@ impl Counters {
     }
 }
 
-/// Ids of one capture.
+/// The id mapping of one capture.
 #[derive(Debug)]
 pub(super) struct Names {
-    /// Which of how many captures.
+    /// Index of the capture, and number of captures.
     number: (u64, u64),
     host: usize,
     first_cpu: u32,
-    /// Added to names of processes and agents.
+    /// Suffix of names of processes and agents.
     suffix: Option<String>,
     functions: HashMap<u32, u32>,
     queues: HashMap<u32, u32>,
@@ -81,7 +81,7 @@ impl Names {
         self.first_cpu
     }
 
-    /// `event` with the ids and times of the whole.
+    /// Converts the ids and times of `event`.
     pub(super) fn apply(
         &mut self,
         mut event: Event,
@@ -218,7 +218,7 @@ impl Names {
         }
     }
 
-    /// Ids of processes and threads; 0 stays nobody.
+    /// Converts a process or thread id; 0 stays 0.
     fn task(&self, id: u32) -> u32 {
         if id == 0 {
             return 0;
@@ -240,7 +240,7 @@ impl Names {
         node.saturating_add(hosts.saturating_mul(HOST_NODES))
     }
 
-    /// Correlation ids of captures take turns; 0 stays none.
+    /// Interleaves the correlation ids of captures; 0 stays 0.
     fn correlation(&self, id: u64) -> u64 {
         let (number, of) = self.number;
         if id == 0 {
@@ -260,7 +260,7 @@ impl Names {
         number(&mut self.kernels, id, &mut counters.kernels).saturating_add(1)
     }
 
-    /// So are code objects.
+    /// Code objects are numbered from 1.
     fn code_object(&mut self, id: u32, counters: &mut Counters) -> u32 {
         number(&mut self.code_objects, id, &mut counters.code_objects).saturating_add(1)
     }
@@ -276,7 +276,7 @@ impl Names {
     }
 }
 
-/// The number of `id` among those of all captures.
+/// The number that replaces `id`, assigned on first use.
 fn number(known: &mut HashMap<u32, u32>, id: u32, next: &mut u32) -> u32 {
     *known.entry(id).or_insert_with(|| {
         let number = *next;

@@ -1,15 +1,17 @@
-//! Several captures as one: of one host or of several, on one timeline.
+//! Merges several captures, of one host or of several, into one timeline.
 //!
-//! [`Merged`] is a [`Source`] like a single capture, so every exporter takes it. Ids that each capture gives for
-//! itself (functions, correlation ids, kernels, queues) are made unique. A host is a boot of a machine: captures of
-//! the same boot share their clock, processes, agents and CPUs. Of further hosts the processes and threads have
-//! [`HOST_IDS`] added to their ids once, twice and so on, the agents' nodes [`HOST_NODES`], and CPUs
-//! follow those of the hosts before; names of processes and agents get `@HOST`.
+//! [`Merged`] is a [`Source`] like a single capture, so every exporter accepts it. Ids that each
+//! capture assigns by itself (functions, correlation ids, kernels, queues) are made unique. A host
+//! is a boot of a machine: captures of the same boot share clock, processes, agents and CPUs. For
+//! further hosts, [`HOST_IDS`] is added to process and thread ids once, twice and so on, and
+//! [`HOST_NODES`] to the agents' nodes; CPUs are numbered after those of the hosts before. Names of
+//! processes and agents get the suffix `@HOST`.
 //!
-//! Clocks of different hosts are aligned by `CLOCK_REALTIME`, which captures hold in snapshots
-//! ([`ClockSnapshot`](gputrace_capture::meta::ClockSnapshot)): every moment becomes one on the clock
-//! of the host that booted first. That is as good as the hosts' clocks agree, and remarks say how good that is known to be ([`Alignment`]).
-//! Captures that lack what is needed are refused.
+//! Clocks of different hosts are aligned by `CLOCK_REALTIME`, of which captures hold snapshots
+//! ([`ClockSnapshot`](gputrace_capture::meta::ClockSnapshot)): every time is converted to the clock
+//! of the host that booted first. This is as accurate as the hosts' clocks agree, and remarks say
+//! how accurate that is known to be ([`Alignment`]). Captures without snapshots are refused if they
+//! would need them.
 
 mod clock;
 mod ids;
@@ -33,61 +35,62 @@ pub use clock::Alignment;
 use clock::Clock;
 use ids::{Counters, Names};
 
-/// Added to process and thread ids, once for each host before. Linux has no ids above 2^22.
+/// Added to process and thread ids, once per host before. Linux has no ids above 2^22.
 pub const HOST_IDS: u32 = 10_000_000;
 
-/// Added to the numbers of nodes in KFD's topology, once for each host before.
+/// Added to node numbers of KFD's topology, once per host before.
 pub const HOST_NODES: u32 = 1_000;
 
-/// Hosts that can be told apart by [`HOST_IDS`].
+/// Maximum number of hosts that [`HOST_IDS`] can tell apart.
 const MOST_HOSTS: usize = 400;
 
 /// Why captures cannot be merged.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MergeError {
-    /// There are less than two.
+    /// There are fewer than two.
     #[error("there is nothing to merge: give two captures or more")]
     TooFew,
     /// There are too many hosts.
     #[error("captures of more than {MOST_HOSTS} hosts cannot be merged")]
     TooMany,
-    /// The same file twice.
+    /// The same file is given twice.
     #[error("{} is given twice", path.display())]
     Twice {
         /// The file.
         path: PathBuf,
     },
-    /// One of them cannot be read.
+    /// A capture cannot be read.
     #[error("cannot read {}: {cause}", path.display())]
     Read {
-        /// Which.
+        /// The capture.
         path: PathBuf,
         /// Why.
         #[source]
         cause: ReadError,
     },
-    /// Their clocks cannot be related.
+    /// The captures' clocks cannot be related.
     #[error(
-        "{path} cannot be aligned with {}: they are of different hosts or boots, and {path} holds no time of day (CLOCK_REALTIME)",
+        "{path} cannot be aligned with {}: they come from different hosts or boots, and {path} \
+         holds no time of day (CLOCK_REALTIME)",
         reference.display(), path = path.display()
     )]
     Unaligned {
         /// The capture that lacks snapshots.
         path: PathBuf,
-        /// One of another host.
+        /// A capture of another host.
         reference: PathBuf,
     },
 }
 
-/// What is known of a capture before its records are read.
+/// A capture before its records are read.
 #[derive(Debug)]
 struct Input {
     path: PathBuf,
     recording: Recording,
     extent: Extent,
     clock: Clock,
-    /// Which of the hosts it is of.
+    /// Index of its host.
     host: usize,
     alignment: Alignment,
 }
@@ -96,19 +99,19 @@ struct Input {
 #[derive(Debug)]
 pub struct Plan {
     inputs: Vec<Input>,
-    /// The one whose clock is that of the whole.
+    /// Index of the capture whose clock is used for all.
     reference: usize,
-    /// CPUs of the hosts before each host.
+    /// For each host, the number of CPUs of the hosts before.
     first_cpu: Vec<u32>,
     remarks: Vec<String>,
     selected_regions: bool,
 }
 
 impl Plan {
-    /// Looks at the captures at `paths`, without reading their records.
+    /// Examines the captures at `paths`, without reading their records.
     ///
     /// # Errors
-    /// [`MergeError`] if one cannot be read or they do not fit together.
+    /// [`MergeError`] if one cannot be read, or they cannot be merged.
     pub fn new(paths: &[PathBuf]) -> Result<Self, MergeError> {
         if paths.len() < 2 {
             return Err(MergeError::TooFew);
@@ -166,20 +169,21 @@ impl Plan {
         })
     }
 
-    /// Whether to leave out what programs did while they did not want to be recorded: see [`Timeline::selected_regions`].
+    /// Whether to hide what programs did while they did not want to be recorded: see
+    /// [`Timeline::selected_regions`].
     #[must_use]
     pub fn selected_regions(mut self, selected: bool) -> Self {
         self.selected_regions = selected;
         self
     }
 
-    /// What users should know: how clocks were aligned, and what may be in it twice.
+    /// Remarks for users: how clocks were aligned, and what the merged captures may contain twice.
     #[must_use]
     pub fn remarks(&self) -> &[String] {
         &self.remarks
     }
 
-    /// From when to when all of it goes, on the clock of the whole.
+    /// Begin and end of the whole, on the common clock.
     #[must_use]
     pub fn extent(&self) -> Extent {
         let aligned = |input: &Input| {
@@ -205,7 +209,7 @@ impl Plan {
     /// Opens the captures.
     ///
     /// # Errors
-    /// [`MergeError::Read`] if one cannot be read any more.
+    /// [`MergeError::Read`] if one can no longer be read.
     pub fn open(&self) -> Result<Merged<BufReader<File>>, MergeError> {
         let open = |input: &Input| {
             let timeline = Timeline::open(&input.path).map_err(|cause| MergeError::Read {
@@ -222,7 +226,7 @@ impl Plan {
         Ok(Merged::new(self, timelines))
     }
 
-    /// One recording for all.
+    /// The recording that describes all captures together.
     fn recording(&self) -> Recording {
         let Some(reference) = self.inputs.get(self.reference) else {
             return Recording::default();
@@ -253,7 +257,7 @@ impl Plan {
             .filter(|input| input.host + 1 == self.first_cpu.len());
         let cpus = of_last.map(|input| input.recording.cpus).max().unwrap_or(0);
         recording.cpus = last.saturating_add(cpus);
-        // Another may have begun earlier.
+        // Another capture may have begun earlier.
         let earlier = recording
             .clocks
             .boottime
@@ -272,7 +276,7 @@ impl Plan {
     }
 }
 
-/// Finds the capture whose clock serves for all and how the others' clocks relate to it.
+/// Chooses the capture whose clock is used for all, and aligns the others with it.
 fn align(inputs: &mut [Input], hosts: usize) -> Result<usize, MergeError> {
     if hosts < 2 {
         return Ok(0);
@@ -284,8 +288,8 @@ fn align(inputs: &mut [Input], hosts: usize) -> Result<usize, MergeError> {
             reference: other.unwrap_or(lacking).path.clone(),
         });
     }
-    // Before the boot of the host that booted first there is nothing; before that of another there may be, and times
-    // have no sign.
+    // Times are unsigned. Nothing can precede the boot of the host that booted first, but something
+    // can precede another host's boot.
     let booted = |(_, input): &(usize, &Input)| input.clock.boot();
     let reference = inputs.iter().enumerate().min_by_key(booted);
     let Some((reference, clock, host)) =
@@ -299,7 +303,7 @@ fn align(inputs: &mut [Input], hosts: usize) -> Result<usize, MergeError> {
     Ok(reference)
 }
 
-/// What each capture is called in remarks: its file's name.
+/// Name of a capture in remarks: its file's name.
 fn title(path: &Path) -> String {
     path.file_stem()
         .unwrap_or(path.as_os_str())
@@ -340,7 +344,7 @@ fn remarks(inputs: &[Input], reference: usize) -> Vec<String> {
         remarks.push(if at == reference {
             format!("Merged: times are those of {name}, of {host}.")
         } else if of_reference {
-            format!("Merged: {name} is of the same boot of {host}, on the same clock.")
+            format!("Merged: {name} comes from the same boot of {host}, on the same clock.")
         } else {
             format!("Merged: {name}, of {host}, {}.", input.alignment)
         });
@@ -351,8 +355,8 @@ fn remarks(inputs: &[Input], reference: usize) -> Vec<String> {
         {
             if other.extent.begin <= input.extent.end && input.extent.begin <= other.extent.end {
                 remarks.push(format!(
-                    "Merged: {} and {name} were recorded on {host} at the same time. What both traced is there twice, and calls in \
-                     one have no parents in the other.",
+                    "Merged: {} and {name} were recorded on {host} at the same time. What both \
+                     traced appears twice, and calls in one have no parents in the other.",
                     title(&other.path)
                 ));
             }
@@ -368,7 +372,7 @@ struct Stream<R> {
     names: Names,
     alignment: Alignment,
     title: String,
-    /// The event that comes next, and when.
+    /// The next event with its time.
     next: Option<(u64, Result<Event, ReadError>)>,
     time: u64,
 }
@@ -385,7 +389,7 @@ impl<R: Read + Seek> Stream<R> {
     }
 }
 
-/// When something was, to bring captures together; nothing depends on it being exact.
+/// The time of an event, to merge captures; its accuracy does not matter.
 fn time_of(event: &Event) -> Option<u64> {
     match event {
         Event::Call(call) => Some(call.begin),
@@ -401,12 +405,12 @@ fn time_of(event: &Event) -> Option<u64> {
 #[derive(Debug)]
 pub struct Merged<R> {
     streams: Vec<Stream<R>>,
-    /// The one whose clock is that of the whole.
+    /// Index of the capture whose clock is used for all.
     reference: usize,
     counters: Counters,
-    /// What comes before everything else.
+    /// Events that come before everything else, last one first.
     first: Vec<Event>,
-    /// What comes when all streams have ended.
+    /// Data emitted when all streams have ended.
     ledger: Option<Ledger>,
     accounts: usize,
     ends: Vec<End>,
@@ -457,7 +461,7 @@ impl<R: Read + Seek> Merged<R> {
             })
             .collect();
         first.push(Event::Recording(Box::new(recording)));
-        // Taken from the back.
+        // Events are taken from the back.
         let remarks = first.len() - 1;
         if let Some(remarks) = first.get_mut(..remarks) {
             remarks.reverse();
@@ -476,11 +480,11 @@ impl<R: Read + Seek> Merged<R> {
         }
     }
 
-    /// Keeps what stands once, at the end or at the begin; gives back what goes on.
+    /// Keeps events that are emitted once, at the begin or the end; returns all others.
     fn keep(&mut self, from: usize, event: Event) -> Option<Event> {
         match event {
             Event::Recording(_) => None,
-            // They relate the clocks of one host.
+            // Snapshots relate the clocks of one host.
             Event::Clocks(_) if from != self.reference => None,
             Event::Ledger(ledger) => {
                 self.accounts += 1;

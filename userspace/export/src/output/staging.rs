@@ -19,12 +19,12 @@ use rustix::{
 use super::{OutputDir, OutputError, PRIVATE_DIRECTORY, Temporary, give};
 use crate::exporter::Output;
 
-/// Directories inside one another that are followed: more than any output has.
+/// Maximum depth of nested directories: more than any output has.
 const DEPTH: u32 = 16;
 
-/// A private directory, inside an [`OutputDir`], in which an output is made. Nobody but the maker can get
-/// into it, and [`Staging::path`] names it whatever happens to the directories above. Dropped without
-/// [`Staging::publish`] it is removed with all that is in it.
+/// A private directory, inside an [`OutputDir`], in which an output is made. Only its creator can
+/// access it, and [`Staging::path`] stays valid whatever happens to the directories above. If
+/// dropped without [`Staging::publish`], it is removed with its contents.
 #[derive(Debug)]
 pub struct Staging {
     directory: OutputDir,
@@ -49,20 +49,21 @@ impl Staging {
         })
     }
 
-    /// A path of the directory, for this process only.
+    /// A path of the directory, valid in this process only.
     #[must_use]
     pub fn path(&self) -> PathBuf {
         PathBuf::from(format!("/proc/self/fd/{}", self.descriptor.as_raw_fd()))
     }
 
-    /// The error of what wrote into it, with the output's name.
+    /// Converts an I/O error of the library that writes into it, adding the output's name.
     #[must_use]
     pub fn error(&self, output: &str, source: io::Error) -> OutputError {
         OutputError::new("write", &self.directory.path.join(output), source)
     }
 
-    /// Gives everything to the owner of the output directory, and to nobody else, and moves the entries `names` there, in that
-    /// order; what had these names before is removed. The first one stands for the output.
+    /// Gives everything to the owner of the output directory, with access for nobody else, and
+    /// moves the entries `names` there, in that order. Existing files of these names are removed.
+    /// The returned output has the path of the first entry.
     ///
     /// # Errors
     /// [`OutputError`] if an entry is missing or cannot be moved.
@@ -81,7 +82,7 @@ impl Staging {
             if kind == FileType::RegularFile {
                 bytes += rustix::fs::fstat(&entry)?.st_size as u64;
             }
-            // Libraries make files as the umask says.
+            // Libraries create files with modes by the umask.
             let mode = if kind == FileType::Directory {
                 PRIVATE_DIRECTORY
             } else {
@@ -105,7 +106,8 @@ impl Staging {
         let path = |name: &str| self.directory.path.join(name);
         let to = &*self.directory.descriptor;
         for (number, name) in names.iter().enumerate() {
-            // A directory cannot be replaced by another, so an old one goes into ours, which is removed.
+            // A directory cannot replace another one, so the old one is moved into ours, which is
+            // removed later.
             let old = format!(".old-{number}");
             match rustix::fs::renameat(to, *name, &*self.descriptor, &old) {
                 Ok(()) | Err(Errno::NOENT) => {}
@@ -118,7 +120,7 @@ impl Staging {
     }
 }
 
-/// Removes what is in a directory; nothing can be done about a failure.
+/// Removes the contents of a directory; nothing can be done about a failure.
 pub(super) fn empty(directory: &OwnedFd) {
     let _ = walk(directory.as_fd(), DEPTH, &mut |parent, name, kind| {
         let flags = if kind == FileType::Directory {
@@ -146,13 +148,14 @@ pub(super) fn open(parent: impl AsFd, name: impl rustix::path::Arg) -> Result<Ow
     rustix::fs::openat(parent, name, flags, Mode::empty())
 }
 
-/// Calls `visit` for everything below `directory`, contents before their directory, without following links.
+/// Calls `visit` for everything below `directory`, contents before their directory, without
+/// following links.
 fn walk(
     directory: std::os::fd::BorrowedFd<'_>,
     depth: u32,
     visit: &mut dyn FnMut(std::os::fd::BorrowedFd<'_>, &CStr, FileType) -> Result<(), Errno>,
 ) -> Result<(), Errno> {
-    // Read whole before anything changes.
+    // Entries are read completely before anything changes.
     let mut entries: Vec<(CString, FileType)> = Vec::new();
     for entry in Dir::read_from(directory)? {
         let entry = entry?;

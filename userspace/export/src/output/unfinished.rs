@@ -1,7 +1,7 @@
-//! What this process has begun and not finished, so that a signal leaves nothing of it behind.
+//! The unfinished outputs of this process, so that a signal can remove all of them.
 //!
-//! Every temporary file and directory is entered here in the moment in which it is made, and leaves when it gets its
-//! final name or is removed; [`abandon`] can therefore never miss one.
+//! Every temporary file and directory is entered here when it is created, and removed from the list
+//! when it gets its final name or is deleted. So [`abandon`] cannot miss any.
 
 use std::{
     collections::BTreeMap,
@@ -28,27 +28,27 @@ static UNFINISHED: Mutex<Unfinished> = Mutex::new(Unfinished {
 struct Unfinished {
     last: u64,
     entries: BTreeMap<u64, Entry>,
-    /// What has got its final name.
+    /// Paths of finished outputs.
     complete: Vec<PathBuf>,
 }
 
-/// Something under a temporary name.
+/// A file or directory under a temporary name.
 #[derive(Debug)]
 struct Entry {
     directory: Arc<OwnedFd>,
     name: String,
-    /// Of a directory: itself.
+    /// For a directory: the directory itself.
     contents: Option<Arc<OwnedFd>>,
 }
 
 impl Entry {
     fn remove(&self) {
-        // Nothing can be done about a failure here, and what led here is reported already.
+        // Nothing can be done about a failure here, and the original error is already reported.
         let Some(contents) = &self.contents else {
             let _ = rustix::fs::unlinkat(&*self.directory, &self.name, AtFlags::empty());
             return;
         };
-        // Another thread may still be making files in it.
+        // Another thread may still be creating files in it.
         for _ in 0..ATTEMPTS {
             staging::empty(contents);
             let removed = rustix::fs::unlinkat(&*self.directory, &self.name, AtFlags::REMOVEDIR);
@@ -63,14 +63,14 @@ fn unfinished() -> MutexGuard<'static, Unfinished> {
     UNFINISHED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A temporary name. What has it is removed when this is dropped.
+/// A temporary name. Its file or directory is removed when this is dropped.
 #[derive(Debug)]
 pub(super) struct Temporary {
     number: u64,
 }
 
 impl Temporary {
-    /// Creates a file with `mode` for one that will be called `name`.
+    /// Creates a file with `mode`, which will later be called `name`.
     pub(super) fn file(
         directory: &Arc<OwnedFd>,
         name: &str,
@@ -85,7 +85,7 @@ impl Temporary {
         Ok((descriptor, all.enter(directory, temporary, None)))
     }
 
-    /// Creates a directory in which something called `name` is made.
+    /// Creates a directory in which an output called `name` is made.
     pub(super) fn directory(
         directory: &Arc<OwnedFd>,
         name: &str,
@@ -113,8 +113,8 @@ impl Temporary {
         Ok(())
     }
 
-    /// Lets `rename` move what is in a directory to where it belongs, all of it or nothing as far as [`abandon`] is
-    /// concerned.
+    /// Calls `rename` to move the contents of a directory to their final place. [`abandon`] sees
+    /// either all of it moved or nothing.
     pub(super) fn publish_contents<T, E>(
         &self,
         path: &Path,
@@ -129,7 +129,7 @@ impl Temporary {
 
 impl Drop for Temporary {
     fn drop(&mut self) {
-        // The lock is kept, so that a signal in this moment finds it either in the list or gone.
+        // The lock is held, so that a signal now finds the entry either in the list or gone.
         let mut all = unfinished();
         if let Some(entry) = all.entries.remove(&self.number) {
             entry.remove();
@@ -156,7 +156,7 @@ impl Unfinished {
     }
 }
 
-/// Tries names until one is free.
+/// Tries temporary names until one is free.
 fn try_names<T>(
     name: &str,
     ending: &str,
@@ -175,8 +175,9 @@ fn try_names<T>(
     Err(Errno::EXIST)
 }
 
-/// Removes everything that is unfinished, and gives the paths of what is complete. For a process that is about to end:
-/// whoever wants to begin, finish or remove a file afterwards waits until it has ended.
+/// Removes everything that is unfinished, and returns the paths of finished outputs. For a process
+/// that is about to end: threads that begin, finish or remove a file afterwards block until it has
+/// ended.
 #[must_use]
 pub fn abandon() -> Vec<PathBuf> {
     let mut all = std::mem::ManuallyDrop::new(unfinished());

@@ -138,7 +138,7 @@ fn a_mapped_file_is_the_mapped_one() {
     assert!(Place::of_mapping(std::process::id(), "1000-2000", &own).is_err());
 }
 
-/// What can stand in a directory that somebody hostile made.
+/// Entries that a hostile user can create in a directory.
 #[derive(Clone, Debug)]
 enum Entry {
     File,
@@ -148,7 +148,8 @@ enum Entry {
     Link(String),
 }
 
-/// A path of names that may exist, up and down, absolute or not, with what may lead out of the root.
+/// A path of names that may exist, up and down, absolute or not, with parts that may lead out of
+/// the root.
 fn any_path() -> impl Strategy<Value = String> {
     let part = prop_oneof![
         6 => "[abc]",
@@ -173,12 +174,14 @@ fn any_entry() -> impl Strategy<Value = Entry> {
     ]
 }
 
-/// Makes the entries that can be made, and returns the regular files that may be opened: device and inode.
+/// Creates the entries that can be created, and returns device and inode of the regular files that
+/// may be opened.
 fn make(root: &Path, entries: &[(String, Entry)]) -> HashSet<(u64, u64)> {
     let mut files = HashSet::new();
     for (name, entry) in entries {
         let path = root.join(name);
-        // Not through a link, which could lead anywhere. What has no directory to be in, or is there already, is not made.
+        // Not through a link, which could lead anywhere. Entries whose directory does not exist, or
+        // that exist already, are skipped.
         let parent = path.parent().and_then(|parent| parent.canonicalize().ok());
         if !parent.is_some_and(|parent| parent.starts_with(root)) {
             continue;
@@ -206,7 +209,7 @@ fn make(root: &Path, entries: &[(String, Entry)]) -> HashSet<(u64, u64)> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
-    /// Whatever stands in a tree: what is opened is one of its own regular files, and nothing is waited for.
+    /// Whatever a tree contains, only its own regular files are opened, and nothing blocks.
     #[test]
     fn only_own_regular_files_come_out_of_a_tree(
         entries in prop::collection::vec(("[abc](/[abc]){0,2}", any_entry()), 1..20),
@@ -231,7 +234,7 @@ proptest! {
             }
             let _ = root.list(Path::new(path), 5);
         }
-        // A regular file is opened by its own path if no link stands before it.
+        // A regular file is opened by its own path if no link precedes it.
         for (name, _) in &entries {
             let path = directory.join(name);
             if path.canonicalize().is_ok_and(|real| real == path)

@@ -1,11 +1,12 @@
-//! Reading the GPUs' clocks in a process of its own.
+//! Reads the GPUs' clocks in a separate process.
 //!
-//! KFD lists a process from when it opens `/dev/kfd` until its memory is gone: closing the device does not
-//! take it off the list (`kfd_process_notifier_release` in `kfd_process.c`). While anybody is on it, GPUs
-//! cannot be partitioned anew (`kgd2kfd_check_and_lock_kfd`), nor can the driver be replaced. A recording of
-//! days must not be in the way of that, so its clocks are read by a child that ends when no GPU is in use.
+//! KFD lists a process from the moment it opens `/dev/kfd` until its memory is freed: closing the
+//! device does not remove it from the list (`kfd_process_notifier_release` in `kfd_process.c`).
+//! While any process is listed, GPUs cannot be repartitioned (`kgd2kfd_check_and_lock_kfd`), and
+//! the driver cannot be replaced. A recording of days must not prevent that, so the clocks are read
+//! by a child that exits when no GPU is in use.
 //!
-//! That the driver hangs, as in a GPU's reset, holds up the child alone.
+//! If the driver hangs, as during a GPU reset, only the child is blocked.
 
 use std::{
     ffi::CString,
@@ -29,25 +30,26 @@ use super::{
 };
 use crate::paths::Paths;
 
-/// How long an answer is waited for. It takes microseconds for each GPU.
+/// Maximum wait for an answer. An answer takes microseconds per GPU.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// What the child says of a GPU: 0 or an error number, the count, the moment and its uncertainty.
+/// The child's answer for a GPU: 0 or an error number, the count, its time and its uncertainty.
 type Answer = [u64; 4];
 
-/// Bytes of an answer.
+/// Size of an answer, bytes.
 const ANSWER: usize = size_of::<Answer>();
 
-/// In place of an error number: KFD does not know the GPU.
+/// Error number for a GPU that KFD does not know.
 const UNKNOWN: u64 = u64::MAX;
 
-/// A child process that has `/dev/kfd` open and reads the clocks of some GPUs. It ends when this is dropped.
+/// A child process that has `/dev/kfd` open and reads the clocks of some GPUs. It exits when this
+/// is dropped.
 #[derive(Debug)]
 pub struct Lease {
     path: PathBuf,
     gpu_ids: Vec<u32>,
     child: libc::pid_t,
-    /// Both are gone only while this is dropped.
+    /// Both ends are present until this is dropped.
     questions: Option<PipeWriter>,
     answers: PipeReader,
 }
@@ -56,7 +58,9 @@ impl Lease {
     /// Starts the child, which opens KFD's device.
     ///
     /// # Errors
-    /// [`ClockError`]: as for [`Sampler::open`](super::Sampler::open), or no process can be made.
+    ///
+    /// [`ClockError`]: as for [`Sampler::open`](super::Sampler::open), or the process cannot be
+    /// created.
     pub fn open(paths: &Paths, gpu_ids: Vec<u32>) -> Result<Self, ClockError> {
         let path = paths.dev_kfd.clone();
         let failed = |error: &io::Error| ClockError::Failed {
@@ -72,7 +76,7 @@ impl Lease {
             -1 => return Err(failed(&io::Error::last_os_error())),
             0 => {
                 serve(&device, &gpu_ids, asked.as_raw_fd(), answering.as_raw_fd());
-                // SAFETY: ends this process without running anything of the parent's.
+                // SAFETY: exits without running any of the parent's exit handlers.
                 unsafe { libc::_exit(0) }
             }
             child => child,
@@ -92,10 +96,11 @@ impl Lease {
         }
     }
 
-    /// One sample of every GPU, each with its own result.
+    /// Takes one sample of every GPU, each with its own result.
     ///
     /// # Errors
-    /// [`ClockError`] if the child does not answer: it is then of no use any more.
+    ///
+    /// [`ClockError`] if the child does not answer; it is unusable then.
     pub fn sample_all(&mut self) -> Result<Vec<Result<ClockSample, ClockError>>, ClockError> {
         let asked = match &mut self.questions {
             Some(questions) => questions.write_all(&[1]),
@@ -120,7 +125,7 @@ impl Lease {
         Ok(results.collect())
     }
 
-    /// The child.
+    /// Process id of the child.
     #[must_use]
     pub fn process(&self) -> u32 {
         self.child.unsigned_abs()
@@ -133,7 +138,7 @@ impl Lease {
         }
     }
 
-    /// Reads so many answers.
+    /// Reads `count` answers.
     fn answers(&mut self, count: usize) -> Result<Vec<Answer>, ClockError> {
         let deadline = Instant::now() + PATIENCE;
         let mut bytes = vec![0; count * ANSWER];
@@ -174,17 +179,18 @@ impl Lease {
 impl Drop for Lease {
     fn drop(&mut self) {
         const TRIES: u32 = 40;
-        // The end of the pipe ends it, if it does not hang in the driver.
+        // The end of the pipe makes the child exit, unless it hangs in the driver.
         self.questions = None;
         for _ in 0..TRIES {
-            // SAFETY: a child of this process; no status is wanted.
+            // SAFETY: waits for a child of this process and stores no status.
             if unsafe { libc::waitpid(self.child, std::ptr::null_mut(), libc::WNOHANG) } != 0 {
                 return;
             }
             std::thread::sleep(Duration::from_millis(1));
         }
-        // What hangs in the kernel ends when that lets it go, and is nobody's to wait for.
-        // SAFETY: a child of this process that has not been waited for, so its number is still its own.
+        // A child that hangs in the kernel ends when the kernel lets it; nobody should wait for
+        // that.
+        // SAFETY: the child has not been waited for, so its id has not been reused.
         unsafe { libc::kill(self.child, libc::SIGKILL) };
     }
 }
@@ -193,8 +199,9 @@ fn errno(number: u64) -> Errno {
     Errno::from_raw_os_error(i32::try_from(number).unwrap_or(libc::EIO))
 }
 
-/// What the child does: opens the device, says whether that worked, and answers until nobody asks any more.
-/// Allocates nothing and takes no lock: other threads may have held any at the time of the fork.
+/// Main loop of the child: opens the device, reports whether that worked, and answers until nobody
+/// asks any more. Allocates nothing and takes no lock: other threads may have held any at the time
+/// of the fork.
 #[expect(
     clippy::disallowed_methods,
     reason = "after a fork only system calls are allowed, and the path is the kernel's device"
@@ -208,7 +215,7 @@ fn serve(device: &CString, gpu_ids: &[u32], asked: RawFd, answering: RawFd) {
     let status = if kfd < 0 {
         Err(Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO))
     } else {
-        // GPU 0 is the CPU, which has no counter; the request succeeds all the same.
+        // GPU 0 is the CPU, which has no counter; the request succeeds nevertheless.
         counters(kfd, 0).map(|_| ())
     };
     let number = |error: Errno| u64::from(error.raw_os_error().unsigned_abs());
@@ -242,8 +249,8 @@ fn serve(device: &CString, gpu_ids: &[u32], asked: RawFd, answering: RawFd) {
     }
 }
 
-/// Makes the child a quiet one: it has no descriptors but its two pipes, no signal but SIGKILL ends it, and
-/// it ends with its parent.
+/// Isolates the child: it keeps only its two pipes as descriptors, is ended by no signal but
+/// SIGKILL, and ends with its parent.
 #[expect(
     clippy::multiple_unsafe_ops_per_block,
     reason = "a sequence of plain system calls with one and the same justification"
@@ -257,7 +264,7 @@ fn settle(asked: RawFd, answering: RawFd) -> Option<(RawFd, RawFd)> {
         libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
         libc::prctl(libc::PR_SET_NAME, c"gputrace-clocks".as_ptr());
         libc::setpgid(0, 0);
-        // Out of the way of the first numbers.
+        // Moved out of the range of the lowest numbers.
         let asked = libc::fcntl(asked, libc::F_DUPFD_CLOEXEC, 10);
         let answering = libc::fcntl(answering, libc::F_DUPFD_CLOEXEC, 10);
         if asked < 0 || answering < 0 {
@@ -265,13 +272,14 @@ fn settle(asked: RawFd, answering: RawFd) -> Option<(RawFd, RawFd)> {
         }
         libc::dup2(asked, 0);
         libc::dup2(answering, 1);
-        // Not in kernels before 5.9, where they stay open as long as this child lives.
+        // Not available before Linux 5.9; there the descriptors stay open as long as this child
+        // lives.
         libc::syscall(libc::SYS_close_range, 2_u32, u32::MAX, 0_u32);
     }
     Some((0, 1))
 }
 
-/// Writes an answer, which is less than what a pipe takes at once.
+/// Writes an answer, which is small enough for a pipe to take at once.
 fn say(answering: RawFd, answer: Answer) -> bool {
     // SAFETY: writes from a local variable of this size.
     let written = unsafe { libc::write(answering, answer.as_ptr().cast(), ANSWER) };

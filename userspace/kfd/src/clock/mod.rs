@@ -1,33 +1,39 @@
-//! The clocks of the GPUs: samples of them beside the host's, and conversion between the two.
+//! The clocks of the GPUs: samples paired with the host's clock, and conversion between the two.
 //!
-//! GPUs stamp what they do with a counter of their own, usually at 100 MHz. `AMDKFD_IOC_GET_CLOCK_COUNTERS`
-//! reads that counter and the host's clocks in one call. A [`Sampler`] asks for such pairs through its process's
-//! own `/dev/kfd`; a [`Lease`] does it in a process that can end. While the GPU works that is done some ten
-//! times a second. A [`ClockModel`] converts between neighbouring pairs.
+//! GPUs stamp their work with a counter of their own, usually at 100 MHz.
+//! `AMDKFD_IOC_GET_CLOCK_COUNTERS` reads that counter and the host's clocks in one call. A
+//! [`Sampler`] requests such pairs through its process's own `/dev/kfd`; a [`Lease`] does it in a
+//! separate process that can exit. While the GPU works, this is done some ten times per second. A
+//! [`ClockModel`] converts between neighbouring pairs.
 //!
-//! Samples that say nothing new are left out ([`Thinner`], [`ClockSamples`]), so that days of them are few.
+//! Samples that provide no new information are left out ([`Thinner`], [`ClockSamples`]), so that
+//! even days of sampling need few of them.
 //!
-//! The host's clock is `CLOCK_BOOTTIME` everywhere: it is KFD's "system clock", ROCr's system domain, and
-//! rocprofiler-sdk's default.
+//! The host's clock is `CLOCK_BOOTTIME` everywhere: it is KFD's "system clock", ROCr's system
+//! domain, and rocprofiler-sdk's default.
 //!
-//! # What a conversion's uncertainty is made of
+//! # Components of a conversion's uncertainty
 //!
-//! * The samples': the counter was read somewhere between the host's two readings around it.
-//! * The line's: how far the interval departs from the rate before and after it. A clock that leaps by
-//!   less than a thousandth of an interval is caught here.
-//! * The counter's: one tick.
-//! * Where samples were left out: how far the line was off at any of them, which was kept.
-//! * Long after one sample and long before the next, as around an idle time: near either of them it is no worse
-//!   than beyond the samples.
-//! * Beyond the samples, and around a leap: what the measured rate may be wrong by, and
-//!   [`RATE_CHANGE_PPM`] for what it may have changed since, times the distance.
+//! * The samples: the counter was read somewhere between the host's two readings around it.
+//! * The line: how far the interval departs from the rate before and after it. A clock that leaps
+//!   by less than a thousandth of an interval is detected here.
+//! * The counter: one tick.
+//! * Where samples were left out: the maximum distance of the line from any of them, which was
+//!   kept.
+//! * Long after one sample and long before the next, as around an idle time: near either of them
+//!   the uncertainty is no worse than beyond the samples.
+//! * Beyond the samples, and around a leap: the possible error of the measured rate, plus
+//!   [`RATE_CHANGE_PPM`] for a change of the rate since, times the distance.
 //!
-//! A leap (GPU reset, suspend) begins a new *segment*. One count may then stand for a moment in each of
-//! several segments; which one is meant is decided by what else is known about the moment, see [`Window`].
+//! A leap (GPU reset, suspend) begins a new *segment*. One count may then stand for a moment in
+//! each of several segments; other knowledge about the moment decides which one is meant, see
+//! [`Window`].
 
+mod arithmetic;
 mod lease;
 mod model;
 mod sampler;
+mod segments;
 mod thinning;
 
 use std::path::PathBuf;
@@ -40,27 +46,28 @@ pub use model::{ClockModel, GpuTime, HostTime, RATE_CHANGE_PPM, Unresolved, Wind
 pub use sampler::{Sampler, boottime_ns, traced};
 pub use thinning::{ClockSamples, MAX_SAMPLES, Thinner, in_place_of};
 
-/// A GPU's count at a moment.
+/// A GPU's counter value at a moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ClockSample {
-    /// KFD's number of the GPU.
+    /// KFD's id of the GPU.
     pub gpu_id: u32,
-    /// The count, ticks.
+    /// Counter value, ticks.
     pub gpu_tick: u64,
-    /// When it was read: `CLOCK_BOOTTIME`, ns.
+    /// Time of the reading: `CLOCK_BOOTTIME`, ns.
     pub boottime_ns: u64,
-    /// The count was read at most so long before or after, ns.
+    /// Maximum distance of the real reading from that time, before or after, ns.
     pub uncertainty_ns: u64,
-    /// Samples were left out between the one before it and this one: nowhere there was the line between the two
-    /// off by more than that at one of them, ns. 0 if none were.
+    /// If samples were left out between the previous one and this one: maximum distance of any of
+    /// them from the line between the two, ns. 0 if none were left out.
     pub off_ns: u64,
-    /// The longest time between two of them, ns; 0 if none were left out.
+    /// Longest time between two of those, ns; 0 if none were left out.
     pub step_ns: u64,
 }
 
 impl ClockSample {
-    /// A sample from one `AMDKFD_IOC_GET_CLOCK_COUNTERS`, gputrace's own or one that was traced: the count, KFD's
-    /// system clock, and the moments before and after the call (all `CLOCK_BOOTTIME`, ns).
+    /// A sample from one `AMDKFD_IOC_GET_CLOCK_COUNTERS`, gputrace's own or a traced one: the
+    /// count, KFD's system clock, and the times before and after the call (all `CLOCK_BOOTTIME`,
+    /// ns).
     #[must_use]
     pub fn from_counters(
         gpu_id: u32,
@@ -69,7 +76,7 @@ impl ClockSample {
         before_ns: u64,
         after_ns: u64,
     ) -> Self {
-        // KFD reads the GPU first and the host's clock then, so that is the better upper end.
+        // KFD reads the GPU first and then the host's clock, so that is a tighter upper limit.
         let end = if (before_ns..=after_ns).contains(&system_ns) {
             system_ns
         } else {
@@ -85,7 +92,7 @@ impl ClockSample {
         }
     }
 
-    /// The longest time in which nobody looked, from the sample before it that was kept, ns.
+    /// Longest time without a reading since `before`, the previous sample that was kept, ns.
     pub(crate) fn step_from(&self, before: &Self) -> u64 {
         match self.step_ns {
             0 => self.boottime_ns.saturating_sub(before.boottime_ns),
@@ -104,41 +111,41 @@ pub enum ClockError {
         path.display()
     )]
     NoDevice {
-        /// The device node.
+        /// Device node.
         path: PathBuf,
     },
     /// The device may not be opened.
     #[error("{} may not be opened ({error}): run as root or as a member of the group render", path.display())]
     Denied {
-        /// The device node.
+        /// Device node.
         path: PathBuf,
         /// `EACCES` or `EPERM`.
         error: Errno,
     },
-    /// What was opened does not know the request, so it is not KFD's device.
+    /// The opened file does not know the request, so it is not KFD's device.
     #[error("{} does not answer AMDKFD_IOC_GET_CLOCK_COUNTERS: it is not KFD's device", path.display())]
     NotKfd {
-        /// The device node.
+        /// Device node.
         path: PathBuf,
     },
     /// KFD has no such GPU, or this process may not use it (device cgroup).
     #[error("KFD has no clock of GPU {gpu_id} for this process")]
     UnknownGpu {
-        /// The number that was asked for.
+        /// The requested GPU id.
         gpu_id: u32,
     },
-    /// KFD answers only the process that opened its device, which was before a fork.
+    /// KFD answers only the process that opened its device; this one was forked afterwards.
     #[error("{} was opened by another process: KFD answers only the one that did", path.display())]
     OtherProcess {
-        /// The device node.
+        /// Device node.
         path: PathBuf,
     },
-    /// Anything else.
+    /// Any other error.
     #[error("{}: {error}", path.display())]
     Failed {
-        /// The device node.
+        /// Device node.
         path: PathBuf,
-        /// What the kernel said.
+        /// Error returned by the kernel.
         error: Errno,
     },
 }

@@ -1,4 +1,4 @@
-//! Samples of the GPU clocks, from KFD.
+//! Samples the GPU clocks through KFD.
 
 use std::fs::File;
 use std::os::fd::{AsRawFd, RawFd};
@@ -11,10 +11,11 @@ use rustix::time::{ClockId, clock_gettime};
 use super::{ClockError, ClockSample};
 use crate::paths::Paths;
 
-/// Readings per sample at most. The narrowest is taken: one that was interrupted is useless.
+/// Maximum number of readings per sample. The most precise one is used: an interrupted one is
+/// useless.
 const ATTEMPTS: u32 = 4;
 
-/// A reading with this uncertainty is not tried again, ns.
+/// Uncertainty at which a reading is good enough, ns.
 const GOOD_NS: u64 = 1_000;
 
 /// `_IOWR('K', 0x05, struct kfd_ioctl_get_clock_counters_args)`.
@@ -36,7 +37,7 @@ pub(super) struct ClockCounters {
 
 const _: () = assert!(size_of::<ClockCounters>() == 40);
 
-/// Now, in nanoseconds of `CLOCK_BOOTTIME`.
+/// Current time of `CLOCK_BOOTTIME`, ns.
 #[must_use]
 pub fn boottime_ns() -> u64 {
     let time = clock_gettime(ClockId::Boottime);
@@ -47,9 +48,10 @@ pub fn boottime_ns() -> u64 {
         .saturating_add(time.tv_nsec.unsigned_abs())
 }
 
-/// The sample in somebody else's request to KFD: the `request` of `ioctl(2)`, its structure when the call had ended with
-/// success, and the moments before and after the call (ns `CLOCK_BOOTTIME`). `None` for other requests, of a structure
-/// that is cut, or if KFD did not know the GPU.
+/// The sample in another process's request to KFD. The arguments are the `request` of `ioctl(2)`,
+/// its structure after the call succeeded, and the times before and after the call (ns
+/// `CLOCK_BOOTTIME`). `None` for other requests, a truncated structure, or a GPU that KFD did not
+/// know.
 #[must_use]
 pub fn traced(
     request: u32,
@@ -57,7 +59,7 @@ pub fn traced(
     before_ns: u64,
     after_ns: u64,
 ) -> Option<ClockSample> {
-    // Releases may differ in the structure's size, which is in the request, too.
+    // Releases may differ in the structure's size, which is part of the request's number.
     if u64::from(request & 0xffff) != GET_CLOCK_COUNTERS & 0xffff {
         return None;
     }
@@ -72,8 +74,8 @@ pub fn traced(
 
 /// An open `/dev/kfd`, and the GPUs whose clocks to read.
 ///
-/// Opening it makes this process one that KFD lists, without queues or memory on any GPU, until the process ends: see
-/// [`Lease`](super::Lease). It stays usable only in this process, not in a fork's child.
+/// Opening it makes KFD list this process, without queues or memory on any GPU, until the process
+/// ends: see [`Lease`](super::Lease). It can be used only in this process, not in a forked child.
 #[derive(Debug)]
 pub struct Sampler {
     kfd: File,
@@ -82,30 +84,32 @@ pub struct Sampler {
 }
 
 impl Sampler {
-    /// Opens KFD's device for the GPUs with these numbers
+    /// Opens KFD's device for the GPUs with these ids
     /// ([`Topology::gpu_ids`](crate::topology::Topology::gpu_ids)).
     ///
     /// # Errors
-    /// [`ClockError`]: there is no device, it may not be opened, or it is something else than KFD's.
+    ///
+    /// [`ClockError`]: there is no device, it may not be opened, or it is not KFD's.
     pub fn open(paths: &Paths, gpu_ids: Vec<u32>) -> Result<Self, ClockError> {
         let path = paths.dev_kfd.clone();
-        // KFD's requests do not ask how the file was opened.
+        // KFD accepts its requests whatever mode the file was opened in.
         let kfd = kernel::open(&path).map_err(|error| {
             let error = Errno::from_io_error(&error).unwrap_or(Errno::IO);
             classify(error, path.clone())
         })?;
-        // GPU 0 is the CPU, which has no counter; the request succeeds all the same.
+        // GPU 0 is the CPU, which has no counter; the request succeeds nevertheless.
         counters(kfd.as_raw_fd(), 0).map_err(|error| classify(error, path.clone()))?;
         Ok(Self { kfd, path, gpu_ids })
     }
 
-    /// The GPUs.
+    /// Ids of the GPUs.
     #[must_use]
     pub fn gpu_ids(&self) -> &[u32] {
         &self.gpu_ids
     }
 
-    /// One sample of every GPU, each with its own result. Takes some microseconds per GPU.
+    /// Takes one sample of every GPU, each with its own result. This takes some microseconds per
+    /// GPU.
     #[must_use]
     pub fn sample_all(&self) -> Vec<Result<ClockSample, ClockError>> {
         self.gpu_ids
@@ -114,9 +118,10 @@ impl Sampler {
             .collect()
     }
 
-    /// One sample of a GPU: the narrowest of a few readings.
+    /// Takes one sample of a GPU: the most precise of a few readings.
     ///
     /// # Errors
+    ///
     /// [`ClockError`]: KFD does not know the GPU or refuses.
     pub fn sample(&self, gpu_id: u32) -> Result<ClockSample, ClockError> {
         let sample = sample(self.kfd.as_raw_fd(), gpu_id);
@@ -125,14 +130,15 @@ impl Sampler {
     }
 }
 
-/// The narrowest of a few readings; `None` if KFD does not know the GPU. Neither allocates nor takes a lock.
+/// Takes the most precise of a few readings; `None` if KFD does not know the GPU. Allocates nothing
+/// and takes no lock.
 pub(super) fn sample(kfd: RawFd, gpu_id: u32) -> Result<Option<ClockSample>, Errno> {
     let mut best: Option<ClockSample> = None;
     for _ in 0..ATTEMPTS {
         let before = boottime_ns();
         let counters = counters(kfd, gpu_id)?;
         let after = boottime_ns();
-        // For a GPU it does not know, KFD succeeds and leaves 0.
+        // For an unknown GPU, KFD succeeds and leaves 0.
         if counters.gpu_clock_counter == 0 {
             return Ok(None);
         }
@@ -149,20 +155,20 @@ pub(super) fn sample(kfd: RawFd, gpu_id: u32) -> Result<Option<ClockSample>, Err
     Ok(best)
 }
 
-/// Asks KFD.
+/// Makes the request.
 pub(super) fn counters(kfd: RawFd, gpu_id: u32) -> Result<ClockCounters, Errno> {
     let mut counters = ClockCounters {
         gpu_id,
         ..ClockCounters::default()
     };
     loop {
-        // SAFETY: the request's size is that of the structure, which lives through the call and may hold
-        // any bytes.
+        // SAFETY: the request's size is that of the structure, which lives through the call and may
+        // hold any bytes.
         let result = unsafe { libc::ioctl(kfd, GET_CLOCK_COUNTERS, &raw mut counters) };
         if result == 0 {
             return Ok(counters);
         }
-        // Does not allocate: it reads the thread's error number.
+        // Allocates nothing: it reads the thread's error number.
         let error = Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO);
         if error != Errno::INTR {
             return Err(error);
@@ -227,7 +233,7 @@ mod tests {
         let open = |paths: &Paths| Sampler::open(paths, Vec::new()).unwrap_err();
         let path = paths.dev_kfd.clone();
         assert_eq!(open(&paths), ClockError::NoDevice { path });
-        // A device that is not KFD's.
+        // A device that does not belong to KFD.
         paths.dev_kfd = "/dev/null".into();
         let path = paths.dev_kfd.clone();
         assert_eq!(open(&paths), ClockError::NotKfd { path: path.clone() });

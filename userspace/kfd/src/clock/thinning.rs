@@ -1,16 +1,19 @@
-//! Leaving out samples that say nothing new.
+//! Leaves out samples that provide no new information.
 //!
-//! A clock that runs evenly is known from two samples. Those between them are left out if the line between
-//! the two passes them within what is not known anyway; by how much it does at most stays with the later one
-//! ([`ClockSample::off_ns`]), so that what was proven by all of them is still proven.
+//! A clock that runs evenly is known from two samples. Samples between them are left out if the
+//! line between the two passes them within the existing uncertainty. The maximum distance is stored
+//! in the later sample ([`ClockSample::off_ns`]), so that whatever all samples proved is still
+//! proven.
 
-use super::{ClockSample, model::line_off};
+use super::{ClockSample, segments::line_off};
 
-/// Samples of one GPU that are kept at most: of 27 minutes at ten a second, of a GPU that is never idle.
+/// Maximum number of samples that are kept of one GPU: 27 minutes at ten per second, for a GPU that
+/// is never idle.
 pub const MAX_SAMPLES: usize = 1 << 14;
 
-/// `last` in place of all between `first` and it, if the line between the two passes each of them within
-/// `tolerance` times what is not known about the line and about it. `None` if one says something new.
+/// Replaces all samples between `first` and `last` by a new `last`, if the line between the two
+/// passes each of them within `tolerance` times the uncertainty of the line and of the sample.
+/// `None` if a sample provides new information.
 #[must_use]
 pub fn in_place_of(
     first: &ClockSample,
@@ -22,8 +25,9 @@ pub fn in_place_of(
         return Some(*last);
     }
     let known = first.uncertainty_ns.max(last.uncertainty_ns);
-    // How far the samples are from the line, and how far the truth may be from them: what they stand for
-    // themselves lies within their own bounds of lines that are nowhere farther from this one.
+    // Maximum distance of the samples from the line, and of the truth from the samples. A sample
+    // that stands for others includes their distances from its own line, and no point of that line
+    // is farther from this line than its ends.
     let (mut away, mut own, mut step, mut before) = (0, last.off_ns, 0, first);
     for sample in between {
         let here = line_off(first, sample, last)?;
@@ -43,17 +47,18 @@ pub fn in_place_of(
     })
 }
 
-/// Samples on their way to the capture: of each window the last one is enough, if the others say nothing new.
+/// Thins samples on their way to the capture: the last one of each window suffices, if the others
+/// provide no new information.
 #[derive(Debug)]
 pub struct Thinner {
     window_ns: u64,
-    /// The last sample that was given out.
+    /// The last sample that was returned.
     first: Option<ClockSample>,
     waiting: Vec<ClockSample>,
 }
 
 impl Thinner {
-    /// For windows of so many nanoseconds; 0 keeps every sample.
+    /// Makes a thinner with windows of `window_ns` nanoseconds; 0 keeps every sample.
     #[must_use]
     pub fn new(window_ns: u64) -> Self {
         Self {
@@ -63,7 +68,7 @@ impl Thinner {
         }
     }
 
-    /// Takes a sample, and returns those that are to be kept now.
+    /// Adds a sample, and returns the samples to keep now.
     pub fn push(&mut self, sample: ClockSample) -> Vec<ClockSample> {
         self.waiting.push(sample);
         match &self.first {
@@ -76,7 +81,7 @@ impl Thinner {
         }
     }
 
-    /// Returns what has been waiting to be kept.
+    /// Returns the samples that are still waiting.
     pub fn flush(&mut self) -> Vec<ClockSample> {
         let waiting = std::mem::take(&mut self.waiting);
         let Some((last, between)) = waiting.split_last() else {
@@ -90,16 +95,16 @@ impl Thinner {
     }
 }
 
-/// The samples of one GPU's clock, of which there are never more than [`MAX_SAMPLES`].
+/// The samples of one GPU's clock, at most [`MAX_SAMPLES`].
 #[derive(Clone, Debug, Default)]
 pub struct ClockSamples {
     samples: Vec<ClockSample>,
-    /// Doublings of what is tolerated.
+    /// Number of times that the tolerance was doubled.
     doublings: u32,
 }
 
 impl ClockSamples {
-    /// Adds one. They come in order of time, or nearly so.
+    /// Adds a sample. Samples come in approximate order of time.
     pub fn push(&mut self, sample: ClockSample) {
         self.samples.push(sample);
         while self.samples.len() >= MAX_SAMPLES {
@@ -107,25 +112,25 @@ impl ClockSamples {
         }
     }
 
-    /// What was kept, in the order in which it came.
+    /// The samples kept, in order of arrival.
     #[must_use]
     pub fn as_slice(&self) -> &[ClockSample] {
         &self.samples
     }
 
-    /// Forgets all but the newest `count`.
+    /// Removes all but the newest `count` samples.
     pub fn keep_newest(&mut self, count: usize) {
         self.samples
             .drain(..self.samples.len().saturating_sub(count));
     }
 
-    /// What was kept.
+    /// The samples kept.
     #[must_use]
     pub fn into_vec(self) -> Vec<ClockSample> {
         self.samples
     }
 
-    /// Leaves out every second one that says nothing new.
+    /// Removes every second sample that provides no new information.
     fn thin(&mut self) {
         self.samples
             .sort_by_key(|sample| (sample.boottime_ns, sample.uncertainty_ns));
@@ -142,12 +147,13 @@ impl ClockSamples {
                     kept.push(last);
                     rest.next();
                 }
-                // Whatever it is, it must end.
+                // Ends the doubling in any case.
                 None if self.doublings >= u64::BITS => {}
                 None => kept.push(*sample),
             }
         }
-        // There were leaps, or a clock that does not run evenly: less accuracy then, but not without saying so.
+        // There were leaps, or the clock does not run evenly: accuracy is reduced, and the samples
+        // record by how much.
         if kept.len() > MAX_SAMPLES / 4 * 3 {
             self.doublings += 1;
         }
@@ -194,7 +200,7 @@ mod tests {
             let bend = if index > 5 { (index - 5) * 5_000 } else { 0 };
             kept.extend(thinner.push(sample(index as u64 * 100 * MS, bend)));
         }
-        // The first, all ten of the window with the bend, and one for the next.
+        // The first, all ten samples of the window with the bend, and one for the next window.
         assert_eq!(kept.len(), 12);
     }
 
@@ -220,7 +226,7 @@ mod tests {
             let kept = samples.into_vec();
             assert!(kept.len() > MAX_SAMPLES / 8, "{}", kept.len());
             if noise == 0 {
-                // Off by what two roundings make of it.
+                // Off by the effect of two roundings.
                 assert!(
                     kept.iter().all(|one| one.off_ns <= 410),
                     "{:?}",

@@ -1,4 +1,5 @@
-//! Names of flags and of numbered choices, as `kfd_ioctl.h` spells them, without their common prefix.
+//! Names of flags and of numbered choices, as `kfd_ioctl.h` spells them, without their common
+//! prefix.
 
 /// A bit and its name, or a number and its name.
 pub type Names = &'static [(u32, &'static str)];

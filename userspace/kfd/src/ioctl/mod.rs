@@ -1,8 +1,8 @@
-//! The requests of `/dev/kfd`: what their numbers, structures and flags mean.
+//! The requests of `/dev/kfd`: meaning of their numbers, structures and flags.
 //!
-//! KFD looks at the number of a request only; its structure may be shorter or longer than the kernel's
-//! own, since libhsakmt and driver come in different versions. So the decoder takes whatever bytes there
-//! are, and a field that they do not reach is absent.
+//! KFD looks only at the number of a request; its structure may be shorter or longer than the
+//! kernel's own, because libhsakmt and the driver come in different versions. So the decoder
+//! accepts any number of bytes, and a field beyond them is absent.
 //!
 //! ```
 //! use gputrace_kfd::ioctl;
@@ -21,10 +21,10 @@ use std::fmt;
 use flags::Names;
 pub use table::IOCTLS;
 
-/// Letter of KFD's requests, `AMDKFD_IOCTL_BASE`.
+/// Letter in the numbers of KFD's requests, `AMDKFD_IOCTL_BASE`.
 pub const BASE: u8 = b'K';
 
-/// Which way the structure is copied, as the request's number says it.
+/// Direction in which the structure is copied, as encoded in the request's number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// No structure: `_IO`.
@@ -50,15 +50,16 @@ impl Direction {
     }
 }
 
-/// Who has a request.
+/// The drivers that have a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// The kernel, from `KFD_IOCTL_MINOR_VERSION` on. The first ones are older than the counting and have 1.
+    /// The kernel's own driver, from `KFD_IOCTL_MINOR_VERSION` on. The first requests are older
+    /// than the versions and have 1.
     Mainline {
         /// Minor version of the interface.
         minor: u32,
     },
-    /// AMD's driver packages only.
+    /// Only the driver in AMD's packages.
     Rocm,
 }
 
@@ -69,43 +70,43 @@ pub struct Ioctl {
     pub nr: u8,
     /// Name without `AMDKFD_IOC_`.
     pub name: &'static str,
-    /// Which way its structure goes.
+    /// Direction in which its structure is copied.
     pub direction: Direction,
-    /// Sizes of its structure (bytes), each with the minor version it came with (0 if not the kernel's). Empty
-    /// where every version has another.
+    /// Sizes of its structure (bytes), each with the minor version that introduced it (0 if not the
+    /// kernel's). Empty if the size differs in every version.
     pub sizes: &'static [(u16, u32)],
-    /// Who has it.
+    /// The drivers that have it.
     pub origin: Origin,
     /// Its fields, without padding.
     pub fields: &'static [Field],
 }
 
-/// What a field is: how to show it, and its unit.
+/// Kind of a field: how to show it, and its unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A count or an id.
     Number,
     /// A number that may be negative.
     Signed,
-    /// Bits or an opaque number, hexadecimal.
+    /// Bits or an opaque number, shown in hexadecimal.
     Hex,
-    /// Yes or no.
+    /// A Boolean.
     Flag,
     /// An address in the process.
     Address,
     /// A size, bytes.
     Bytes,
-    /// KFD's number of a GPU.
+    /// KFD's id of a GPU.
     Gpu,
     /// A file descriptor of the process.
     Descriptor,
-    /// ms; all ones is for ever.
+    /// Milliseconds; all ones means forever.
     Milliseconds,
-    /// ns.
+    /// Nanoseconds.
     Nanoseconds,
     /// Ticks of the GPU's clock.
     Ticks,
-    /// Hz.
+    /// Hertz.
     Hertz,
     /// One of several choices.
     Named(Names),
@@ -113,12 +114,12 @@ pub enum Kind {
     Flags(Names),
 }
 
-/// Who writes a field.
+/// The side that writes a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flow {
-    /// The process; known when the request begins.
+    /// The process; the value is known when the request begins.
     In,
-    /// The driver; known when it ends.
+    /// The driver; the value is known when the request ends.
     Out,
     /// First the process, then the driver.
     InOut,
@@ -127,21 +128,21 @@ pub enum Flow {
 /// One field of a request's structure, or an array of them.
 #[derive(Clone, Copy, Debug)]
 pub struct Field {
-    /// Its name in the header; a dot before a field of an array's element.
+    /// Name in the header; begins with a dot for a field of an array's element.
     pub name: &'static str,
-    /// Offset of the first, bytes.
+    /// Offset of the first element, bytes.
     pub offset: u16,
-    /// 4 or 8 bytes.
+    /// Size: 4 or 8 bytes.
     pub width: u8,
-    /// What it is.
+    /// Kind of its value.
     pub kind: Kind,
-    /// Who writes it.
+    /// The side that writes it.
     pub flow: Flow,
-    /// How many there are at most.
+    /// Maximum number of elements.
     pub count: u8,
-    /// From one to the next, bytes.
+    /// Distance from one element to the next, bytes.
     pub stride: u16,
-    /// There only if the 32-bit number at this offset has this value: a member of a union.
+    /// Present only if the 32-bit number at this offset has this value: a member of a union.
     pub condition: Option<(u16, u32)>,
 }
 
@@ -170,7 +171,7 @@ impl Field {
         self
     }
 
-    /// The raw values that these bytes have of it.
+    /// The field's raw values in these bytes.
     fn values(&self, bytes: &[u8]) -> impl Iterator<Item = u64> {
         let present = self
             .condition
@@ -194,14 +195,15 @@ fn number(bytes: &[u8], offset: usize, width: usize) -> Option<u64> {
 /// A field's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Value {
-    /// What it is.
+    /// Kind of the value.
     pub kind: Kind,
-    /// As it was in the structure.
+    /// The number as it was in the structure.
     pub raw: u64,
 }
 
 impl Value {
-    /// Names of the flags that are set, or of the choice. Bits and choices without a name are not among them.
+    /// Names of the flags that are set, or of the choice. Bits and choices without a name are left
+    /// out.
     pub fn names(&self) -> impl Iterator<Item = &'static str> {
         let raw = self.raw;
         let (names, is_mask) = match self.kind {
@@ -222,7 +224,7 @@ impl Value {
             .map(|(_, name)| *name)
     }
 
-    /// The bits that have no name, 0 for what is no flags.
+    /// The bits without a name; 0 if the value has no flags.
     #[must_use]
     pub fn unnamed_flags(&self) -> u64 {
         match self.kind {
@@ -237,7 +239,7 @@ impl Value {
 impl fmt::Display for Value {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let raw = self.raw;
-        // Fields of 32 bits come without sign.
+        // 32-bit fields are read without sign extension.
         let low = u32::try_from(raw);
         match self.kind {
             Kind::Number => write!(f, "{raw}"),
@@ -278,12 +280,12 @@ impl fmt::Display for Value {
     }
 }
 
-/// A decoded field: `attrs[2].type` is the third of an array's.
+/// A decoded field; `attrs[2].type` belongs to the third element of an array.
 #[derive(Clone, Debug)]
 pub struct Argument {
-    /// Name, with an index for an array's.
+    /// Name, with an index for elements of an array.
     pub name: Cow<'static, str>,
-    /// The field it comes from.
+    /// The field's description.
     pub field: &'static Field,
     /// Its value.
     pub value: Value,
@@ -292,11 +294,11 @@ pub struct Argument {
 /// A decoded request.
 #[derive(Clone, Debug)]
 pub struct Request {
-    /// The number, whether known or not.
+    /// Number of the request, whether known or not.
     pub nr: u8,
-    /// What it is; `None` for a number that this version of gputrace does not know.
+    /// Description of the request; `None` for a number that this version of gputrace does not know.
     pub ioctl: Option<&'static Ioctl>,
-    /// The fields that the bytes reach.
+    /// The fields that the bytes contain.
     pub arguments: Vec<Argument>,
 }
 
@@ -331,24 +333,24 @@ impl fmt::Display for Request {
     }
 }
 
-/// The request with a number.
+/// Finds a request by its number.
 #[must_use]
 pub fn by_number(nr: u8) -> Option<&'static Ioctl> {
     let index = IOCTLS.binary_search_by_key(&nr, |ioctl| ioctl.nr).ok()?;
     IOCTLS.get(index)
 }
 
-/// The size of the structure in a request, bytes.
+/// Size of the structure according to the request, bytes.
 #[must_use]
 pub const fn size_of_request(request: u32) -> usize {
     (request >> 16 & 0x3fff) as usize
 }
 
-/// Decodes a request: `request` is the number given to `ioctl(2)`, `bytes` what its argument points at, as
-/// much of it as is known.
+/// Decodes a request: `request` is the number passed to `ioctl(2)`, `bytes` the known part of the
+/// structure that its argument points to.
 ///
-/// Only the low eight bits say which request it is, as for KFD. Bytes beyond the size in the request are not the
-/// caller's and are left out.
+/// As in KFD, only the low eight bits identify the request. Bytes beyond the size in the request do
+/// not belong to the caller and are ignored.
 #[must_use]
 pub fn decode(request: u32, bytes: &[u8]) -> Request {
     let [nr, ..] = request.to_le_bytes();

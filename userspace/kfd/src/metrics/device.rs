@@ -1,6 +1,7 @@
 //! The counters in a device's sysfs directory, and its hwmon sensors.
 //!
-//! Names and units: the kernel's `amdgpu_pm.c` and `Documentation/hwmon/sysfs-interface.rst`.
+//! Names and units come from the kernel's `amdgpu_pm.c` and
+//! `Documentation/hwmon/sysfs-interface.rst`.
 
 use std::borrow::Cow;
 use std::path::Path;
@@ -10,7 +11,7 @@ use crate::files::{self, FileError};
 use crate::paths::Paths;
 use crate::processes::Detail;
 
-/// Single numbers.
+/// Files with a single number.
 const FILES: &[(&str, Unit)] = &[
     ("gpu_busy_percent", Unit::Percent),
     ("mem_busy_percent", Unit::Percent),
@@ -26,23 +27,24 @@ const FILES: &[(&str, Unit)] = &[
     ("xgmi_error", Unit::Count),
 ];
 
-/// Levels of a clock, one of them marked as the current one.
+/// Files with the levels of a clock, one of them marked as the current one.
 const CLOCKS: &[&str] = &["pp_dpm_sclk", "pp_dpm_mclk", "pp_dpm_fclk", "pp_dpm_socclk"];
 
-/// What a device tells at a moment.
+/// Counters of a device at a moment.
 #[derive(Debug, Default)]
 pub struct Counters {
-    /// Whether it sleeps: then there are no values, since reading them would wake it.
+    /// Whether the device sleeps. Then there are no values, because reading them would wake it.
     pub asleep: bool,
-    /// The values that there are.
+    /// The available values.
     pub values: Vec<Counter>,
-    /// Files that lied or could not be read.
+    /// Files with invalid contents or that could not be read.
     pub problems: Vec<FileError>,
 }
 
-/// Reads the counters of the device behind a render node. A device without any, or none, has no values.
+/// Reads the counters of the device behind a render node. There are no values if the device has no
+/// counters or does not exist.
 ///
-/// With [`Detail::All`] also `pcie_bw`, for which the kernel counts during a whole second.
+/// [`Detail::All`] includes `pcie_bw`, for which the kernel counts for a whole second.
 #[must_use]
 pub fn counters(paths: &Paths, drm_render_minor: u32, detail: Detail) -> Counters {
     let device = paths.device(drm_render_minor);
@@ -70,7 +72,7 @@ pub fn counters(paths: &Paths, drm_render_minor: u32, detail: Detail) -> Counter
     counters
 }
 
-/// Reads `pcie_bw` alone, for which the kernel counts during a whole second.
+/// Reads only `pcie_bw`, for which the kernel counts for a whole second.
 pub(super) fn pcie_bandwidth(paths: &Paths, drm_render_minor: u32) -> Counters {
     let device = paths.device(drm_render_minor);
     let mut counters = Counters::default();
@@ -84,10 +86,11 @@ pub(super) fn pcie_bandwidth(paths: &Paths, drm_render_minor: u32) -> Counters {
     counters
 }
 
-/// Whether the device with this sysfs directory sleeps (runtime power management). Reading its sensors
-/// would wake it.
+/// Whether the device with this sysfs directory sleeps (runtime power management). Reading its
+/// sensors would wake it.
 ///
 /// # Errors
+///
 /// [`FileError`] if its state cannot be read.
 pub fn is_asleep(device: &Path) -> Result<bool, FileError> {
     let status = files::text(&device.join("power/runtime_status"))?;
@@ -108,7 +111,8 @@ impl Counters {
         self.keep(read, name, unit);
     }
 
-    /// `received sent size`: packets in the last second, and their largest size in bytes.
+    /// Reads `received sent size`: numbers of packets in the last second, and their maximum size in
+    /// bytes.
     fn pcie_bandwidth(&mut self, path: &Path) {
         let text = match files::supported_text(path) {
             Ok(Some(text)) => text,
@@ -143,7 +147,7 @@ impl Counters {
         }
     }
 
-    /// `temp1_input` and so on, with the label in `temp1_label`.
+    /// Reads `temp1_input` and similar files, with the label in `temp1_label`.
     fn sensor(&mut self, directory: &Path, name: &str) {
         let Some((sensor, "input" | "average")) = name.split_once('_') else {
             return;
@@ -181,7 +185,8 @@ fn integer(path: &Path, text: Option<&str>) -> Result<Option<i64>, FileError> {
     number.transpose()
 }
 
-/// The level marked with a star of lines like `1: 1700Mhz *`, MHz. A clock that is off has none.
+/// The level marked with a star, in MHz, from lines like `1: 1700Mhz *`. A clock that is off has
+/// none.
 fn current_level(path: &Path, text: Option<&str>) -> Result<Option<i64>, FileError> {
     for (line, content) in (1..).zip(text.unwrap_or_default().lines()) {
         let Some(level) = content.trim_end().strip_suffix('*') else {

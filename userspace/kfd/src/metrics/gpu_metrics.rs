@@ -1,4 +1,4 @@
-//! The table that the power firmware fills: `/sys/class/drm/renderD*/device/gpu_metrics`.
+//! The table that the power firmware fills in: `/sys/class/drm/renderD*/device/gpu_metrics`.
 
 use std::fmt;
 
@@ -10,13 +10,13 @@ use super::layouts::{ATTRIBUTE_UNITS, ATTRIBUTES, Item, LAYOUTS, Layout, PADDING
 use crate::files::{self, FileError};
 use crate::paths::Paths;
 
-/// More than that is no table, bytes: sysfs gives at most a page.
+/// Maximum size of a table in bytes; sysfs provides at most a page.
 const MAX_BYTES: u64 = 64 << 10;
 
-/// Size, format revision and content revision.
+/// Size of the header: table size, format revision and content revision.
 const HEADER: usize = 4;
 
-/// The version that is a list of attributes.
+/// The version that consists of a list of attributes.
 const ATTRIBUTED: (u8, u8) = (1, 9);
 
 /// Why a table could not be decoded.
@@ -25,7 +25,7 @@ pub enum MetricsError {
     /// The file cannot be read.
     #[error(transparent)]
     File(#[from] FileError),
-    /// A version that this version of gputrace does not know.
+    /// gputrace does not know the table's version.
     #[error("gpu_metrics has version {format}.{content} ({size} bytes), which is unknown")]
     UnknownVersion {
         /// Format revision.
@@ -35,12 +35,12 @@ pub enum MetricsError {
         /// Size of the table, bytes.
         size: u16,
     },
-    /// Less than the table says of itself.
+    /// The file is shorter than the table claims.
     #[error("gpu_metrics ends after {have} of {size} bytes")]
     Truncated {
-        /// What there is, bytes.
+        /// Available bytes.
         have: usize,
-        /// What there should be, bytes.
+        /// Expected bytes.
         size: usize,
     },
 }
@@ -50,34 +50,35 @@ pub enum MetricsError {
 pub struct GpuMetrics {
     /// Format and content revision.
     pub version: (u8, u8),
-    /// What the firmware filled. It leaves out what a chip does not have.
+    /// The numbers that the firmware filled in. It leaves out those that a chip does not have.
     pub metrics: Vec<Metric>,
 }
 
-/// One number of the table. Shown with its place, as `xcp_stats[1].gfx_busy_inst[0]`.
+/// One number of the table. It is shown with its indices, as `xcp_stats[1].gfx_busy_inst[0]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Metric {
-    /// The array of structures it is in, and its place there.
+    /// The array of structures that contains it, and the index there.
     pub group: Option<(&'static str, usize)>,
-    /// Name in the kernel's header; `attribute` for one that version 1.9 numbers and gputrace does not know.
+    /// Name in the kernel's header; `attribute` for an attribute of version 1.9 that gputrace does
+    /// not know.
     pub name: &'static str,
-    /// Its place in an array of numbers; the number of an unknown attribute.
+    /// Index in an array of numbers; for an unknown attribute, the attribute's number.
     pub index: Option<usize>,
-    /// As the table has it.
+    /// Number as in the table.
     pub raw: u64,
-    /// What it counts.
+    /// Its unit.
     pub unit: Unit,
 }
 
 impl Metric {
-    /// In the unit that [`Unit::shown`] names.
+    /// Value in the unit that [`Unit::shown`] names.
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "a value to be shown")]
     pub fn value(&self) -> f64 {
         self.raw as f64 * self.unit.shown().1
     }
 
-    /// Name with places.
+    /// Name with indices.
     #[must_use]
     pub fn full_name(&self) -> String {
         let mut name = match self.group {
@@ -103,8 +104,8 @@ impl fmt::Display for Metric {
     }
 }
 
-/// The versions that can be decoded, each with the size of the kernel's structure (bytes); `None` for 1.9, which
-/// has as many attributes as the chip.
+/// The versions that can be decoded, each with the size of the kernel's structure (bytes); `None`
+/// for 1.9, in which the number of attributes depends on the chip.
 pub fn known_versions() -> impl Iterator<Item = ((u8, u8), Option<usize>)> {
     let fixed = LAYOUTS
         .iter()
@@ -112,9 +113,10 @@ pub fn known_versions() -> impl Iterator<Item = ((u8, u8), Option<usize>)> {
     fixed.chain([(ATTRIBUTED, None)])
 }
 
-/// Reads the table of a GPU; `None` if it has none, or is asleep.
+/// Reads the table of a GPU; `None` if it has none, or the GPU is asleep.
 ///
 /// # Errors
+///
 /// [`MetricsError`].
 pub fn gpu_metrics(
     paths: &Paths,
@@ -125,7 +127,7 @@ pub fn gpu_metrics(
         return Ok(None);
     }
     match files::supported_bytes(&device.join("gpu_metrics"), MAX_BYTES)? {
-        // An empty one: the chip's power management does not support it.
+        // An empty file means that the chip's power management does not support the table.
         Some(bytes) if !bytes.is_empty() => GpuMetrics::decode(&bytes).map(Some),
         _ => Ok(None),
     }
@@ -163,14 +165,14 @@ impl GpuMetrics {
         Ok(Self { version, metrics })
     }
 
-    /// A number by its name in the header, the first of an array.
+    /// Finds a number by its name in the header; the first one of an array.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&Metric> {
         self.metrics.iter().find(|metric| metric.name == name)
     }
 }
 
-/// Walks over a table as a C compiler lays it out.
+/// Walks over a table with the layout of a C compiler.
 struct Walk<'a> {
     table: &'a [u8],
     offset: usize,
@@ -235,7 +237,7 @@ fn alignment(items: &[Item]) -> usize {
     items.iter().map(of).max().unwrap_or(1)
 }
 
-/// A number that the firmware filled: the driver sets all bits of all fields before.
+/// A number, if the firmware filled it in: the driver sets all bits of all fields beforehand.
 fn number(table: &[u8], offset: usize, width: usize) -> Option<u64> {
     let field = table.get(offset..)?.get(..width)?;
     if field.iter().all(|byte| *byte == u8::MAX) {
@@ -246,9 +248,10 @@ fn number(table: &[u8], offset: usize, width: usize) -> Option<u64> {
     Some(u64::from_le_bytes(number))
 }
 
-/// Version 1.9: a count, and attributes that say themselves what they are, packed. `None` if it ends too early.
+/// Decodes version 1.9: a count, followed by packed attributes that describe themselves. `None` if
+/// the table ends too early.
 fn attributes(table: &[u8]) -> Option<Vec<Metric>> {
-    // Bits of an attribute's description: `AMDGPU_METRICS_ENC_ATTR`.
+    // Extracts bits of an attribute's description: `AMDGPU_METRICS_ENC_ATTR`.
     let part = |description: u64, shift: u32, bits: u32| {
         usize::try_from(description >> shift & ((1 << bits) - 1)).unwrap_or(usize::MAX)
     };
@@ -266,7 +269,7 @@ fn attributes(table: &[u8]) -> Option<Vec<Metric>> {
         offset += 8;
         let id = part(description, 10, 10);
         let unit = ATTRIBUTE_UNITS.get(part(description, 24, 8));
-        // Types come in pairs, without and with sign: 8, 16, 32 and 64 bits.
+        // Types come in pairs, unsigned and signed: 8, 16, 32 and 64 bits.
         let width = 1 << (part(description, 20, 4) / 2).min(3);
         let instances = part(description, 0, 10);
         let name = ATTRIBUTES.get(id);
@@ -334,7 +337,7 @@ mod tests {
 
     #[test]
     fn fields_are_where_the_kernel_has_them() {
-        // Offsets by the comments of a compiler: the low 16 bits of each field are its offset.
+        // Offsets from a compiler: the low 16 bits of each field are its offset.
         for (version, group, name, index, offset) in [
             ((1, 0), None, "system_clock_counter", None, 8),
             ((1, 0), None, "throttle_status", None, 68),

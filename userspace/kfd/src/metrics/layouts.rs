@@ -1,8 +1,9 @@
 //! The layouts of `gpu_metrics`, as data.
 //!
-//! From the kernel's `drivers/gpu/drm/amd/include/kgd_pp_interface.h`: fields in order, each aligned to its
-//! own size as a C compiler does. Units are those that the header gives; where it gives none and chips are known
-//! to differ (versions 2.0 to 2.3), they are [`Unit::Chip`].
+//! They are taken from the kernel's `drivers/gpu/drm/amd/include/kgd_pp_interface.h`: fields in
+//! order, each aligned to its own size as a C compiler does. Units are those given in the header.
+//! Where it gives none and chips are known to differ (versions 2.0 to 2.3), the unit is
+//! [`Unit::Chip`].
 
 use super::Unit::{self, *};
 
@@ -12,7 +13,7 @@ pub(super) enum Item {
     /// A number, or an array of numbers.
     Number {
         name: &'static str,
-        /// Bytes: 1, 2, 4 or 8.
+        /// Size in bytes: 1, 2, 4 or 8.
         width: usize,
         count: usize,
         unit: Unit,
@@ -32,11 +33,11 @@ pub(super) struct Layout {
     pub(super) version: (u8, u8),
     /// Size of the structure, bytes.
     pub(super) size: usize,
-    /// Fields behind the header, in order.
+    /// Fields after the header, in order.
     pub(super) items: &'static [&'static [Item]],
 }
 
-/// Name of the fields that only fill gaps.
+/// Name of fields that only fill gaps.
 pub(super) const PADDING: &str = "padding";
 
 const fn n(name: &'static str, width: usize, count: usize, unit: Unit) -> Item {
@@ -218,7 +219,7 @@ const PARTITIONS_1_2: &[Item] = &[
 
 const APU_CLOCK: &[Item] = &[SYSTEM_CLOCK];
 
-/// The fields of 2.x before the clocks; only 2.4 says their units.
+/// The fields of 2.x before the clocks; only 2.4 specifies their units.
 macro_rules! apu {
     ($sensors:ident, $power:ident, $averages:ident, $celsius:ident, $percent:ident, $watt:ident) => {
         const $sensors: &[Item] = &[

@@ -1,14 +1,16 @@
 //! Measurements of a GPU: amdgpu's `gpu_metrics` table and the counters in its sysfs directory.
 //!
-//! * [`gpu_metrics`] decodes the table that the GPU's power firmware fills, in any of its versions.
-//! * [`counters`] reads the single files: busy percent, memory, clocks, and the sensors of hwmon.
-//! * [`gpu_readings`], [`process_readings`] and [`drm_readings`] put all of that, and what processes use, into one form
-//!   for recordings.
-//! * [`PmuCounters`] are the counters that perf has of a few GPUs.
+//! * [`gpu_metrics`] decodes the table that the GPU's power firmware fills in, in any of its
+//!   versions.
+//! * [`counters`] reads the single files: busy percentage, memory, clocks, and the sensors of
+//!   hwmon.
+//! * [`gpu_readings`], [`process_readings`] and [`drm_readings`] convert all of that, and what
+//!   processes use, into one form for recordings.
+//! * [`PmuCounters`] are the counters that perf provides for a few GPUs.
 //!
-//! Each reading is a message to the firmware and takes up to milliseconds, one at a time for a GPU: ten times a
-//! second is the most that makes sense. Both leave a GPU asleep that is asleep (runtime power
-//! management), and say so.
+//! Each reading is a message to the firmware and takes up to milliseconds, one at a time per GPU;
+//! more than ten readings per second make no sense. The table and the counters are not read while a
+//! GPU is asleep (runtime power management), and the result says so.
 
 mod device;
 mod gpu_metrics;
@@ -29,21 +31,21 @@ pub use readings::{
 
 pub use crate::processes::Detail;
 
-/// What a number counts.
+/// Unit of a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Unit {
     /// A plain number.
     Count,
     /// Bits; see the header for which.
     Bits,
-    /// As the chip's firmware has it: the driver does not convert it, and chips differ.
+    /// Unit of the chip's firmware: the driver does not convert it, and chips differ.
     Chip,
     /// %.
     Percent,
     /// 0.01 %.
     CentiPercent,
-    /// Percent, added up at a rate of the firmware's choice: differences divided by that of
-    /// `accumulation_counter`, where there is one, are averages.
+    /// Percent, accumulated at a rate that the firmware chooses. Averages are differences divided
+    /// by the difference of `accumulation_counter`, where there is one.
     PercentSum,
     /// °C.
     Celsius,
@@ -77,7 +79,7 @@ pub enum Unit {
     TenNanoseconds,
     /// µs.
     Microseconds,
-    /// Lanes of a link.
+    /// Number of lanes of a link.
     Lanes,
     /// GT/s.
     GigaTransfers,
@@ -87,7 +89,7 @@ pub enum Unit {
     GigaBits,
     /// GB/s.
     GigaBytesPerSecond,
-    /// GB/s, added up.
+    /// GB/s, accumulated.
     GigaBytesPerSecondSum,
     /// MB/s.
     MegaBytesPerSecond,
@@ -98,7 +100,7 @@ pub enum Unit {
 }
 
 impl Unit {
-    /// The symbol of the unit to show, and what to multiply the raw number with to have it in that.
+    /// Symbol of the displayed unit, and the factor from the raw number to that unit.
     #[must_use]
     pub const fn shown(self) -> (&'static str, f64) {
         match self {
@@ -132,7 +134,7 @@ impl Unit {
         }
     }
 
-    /// Whether only differences between two readings mean something.
+    /// Whether only differences between two readings are meaningful.
     #[must_use]
     pub const fn is_sum(self) -> bool {
         matches!(
@@ -142,19 +144,19 @@ impl Unit {
     }
 }
 
-/// One number of a device's directory.
+/// A number from a device's directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Counter {
     /// Name of the file, with a sensor's label: `gpu_busy_percent`, `temp2_input (junction)`.
     pub name: Cow<'static, str>,
-    /// As the file has it.
+    /// Number as in the file.
     pub raw: i64,
-    /// What it counts.
+    /// Its unit.
     pub unit: Unit,
 }
 
 impl Counter {
-    /// In the unit that [`Unit::shown`] names.
+    /// Value in the unit that [`Unit::shown`] names.
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "a value to be shown")]
     pub fn value(&self) -> f64 {

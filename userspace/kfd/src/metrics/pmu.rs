@@ -1,8 +1,10 @@
-//! amdgpu's performance monitoring units: counters of a GPU's memory fabric and XGMI links, kept by the perf subsystem.
+//! amdgpu's performance monitoring units: counters of a GPU's memory fabric and XGMI links,
+//! provided by the perf subsystem.
 //!
-//! Linux has them for Vega 20 (`amdgpu_df_N`, `amdgpu_N`) and MI100 (`amdgpu_N`) only, N being the GPU's number among the cards of DRM
-//! (`drivers/gpu/drm/amd/amdgpu/amdgpu_pmu.c`). The hardware counts while a counter is open, and has few of them: what
-//! cannot be opened is told once and not counted.
+//! Linux provides them only for Vega 20 (`amdgpu_df_N`, `amdgpu_N`) and MI100 (`amdgpu_N`), where N
+//! is the GPU's number among the cards of DRM (`drivers/gpu/drm/amd/amdgpu/amdgpu_pmu.c`). The
+//! hardware counts while a counter is open, and has few counters: one that cannot be opened is
+//! reported once and not counted.
 
 use std::path::Path;
 
@@ -15,27 +17,27 @@ use super::readings::{GpuPlace, Reading, Readings};
 use crate::files;
 use crate::paths::Paths;
 
-/// The units' names begin with this.
+/// Prefix of the units' names.
 const PREFIX: &str = "amdgpu_";
 
 /// Open counters of all GPUs. They count until this is dropped.
 #[derive(Debug, Default)]
 pub struct PmuCounters {
     open: Vec<Open>,
-    /// What could not be opened, one sentence each, until the next reading.
+    /// Counters that could not be opened, one sentence each, until the next reading.
     problems: Vec<String>,
 }
 
 #[derive(Debug)]
 struct Open {
-    /// `amdgpu_df_0/cake0_pcsout_txdata`: unit and event as perf(1) names them.
+    /// Unit and event as perf(1) names them: `amdgpu_df_0/cake0_pcsout_txdata`.
     name: String,
     gpu_id: u32,
     counter: Counter,
 }
 
 impl PmuCounters {
-    /// Opens every counter of the `gpus`; none where there are none. Needs CAP_PERFMON.
+    /// Opens every counter of the `gpus`; empty if they have none. Needs CAP_PERFMON.
     #[must_use]
     pub fn open(paths: &Paths, gpus: &[GpuPlace]) -> Self {
         let mut counters = Self::default();
@@ -51,23 +53,24 @@ impl PmuCounters {
                 kernel::exists(device.join(format!("drm/card{card}")))
             };
             match gpus.iter().find(is_of) {
-                // To count, the driver writes to the GPU.
+                // Counting makes the driver write to the GPU, which would wake it.
                 Some(gpu) if is_asleep(&paths.device(gpu.drm_render_minor)).unwrap_or(false) => {
                     counters.problems.push(format!(
-                        "perf unit {unit}: GPU {} sleeps and is left asleep",
+                        "perf unit {unit}: GPU {} is asleep and is not woken",
                         gpu.gpu_id
                     ));
                 }
                 Some(gpu) => counters.add(&paths.event_source, &unit, gpu.gpu_id),
                 None => counters.problems.push(format!(
-                    "perf unit {unit} is of card {card}, which is no GPU of KFD's"
+                    "perf unit {unit} belongs to card {card}, which is not a KFD GPU"
                 )),
             }
         }
         counters
     }
 
-    /// The entries of a directory; none if it is not there, or cannot be read, which is then a problem.
+    /// The entries of a directory; empty if it does not exist or cannot be read. The latter is
+    /// recorded as a problem.
     fn names(&mut self, directory: &Path) -> Vec<String> {
         files::names(directory).unwrap_or_else(|error| {
             self.problems.push(error.to_string());
@@ -79,7 +82,7 @@ impl PmuCounters {
     fn add(&mut self, event_source: &Path, unit: &str, gpu_id: u32) {
         let directory = event_source.join(unit);
         for event in self.names(&directory.join("events")) {
-            // `x.unit` and `x.scale` tell of `x`.
+            // `x.unit` and `x.scale` describe `x`.
             if event.contains('.') {
                 continue;
             }
@@ -95,7 +98,7 @@ impl PmuCounters {
         }
     }
 
-    /// Reads all counters, as they are since they were opened.
+    /// Reads all counters; they count from the moment they were opened.
     #[must_use]
     pub fn read(&mut self) -> Readings {
         let mut readings = Readings {
@@ -125,7 +128,7 @@ impl PmuCounters {
     }
 }
 
-/// Opens one counter and lets it count.
+/// Opens one counter and starts it.
 fn open(unit: &Path, event: &str) -> std::io::Result<Counter> {
     let invalid = |error: &dyn std::fmt::Display| {
         std::io::Error::new(std::io::ErrorKind::InvalidData, error.to_string())
@@ -133,8 +136,8 @@ fn open(unit: &Path, event: &str) -> std::io::Result<Counter> {
     let mut builder = Dynamic::builder(unit)?;
     builder.event(event)?;
     let event = builder.build().map_err(|error| invalid(&error))?;
-    // Of the GPU, not of a processor or a process; the first processor stands for it, and nothing is left out, since
-    // such units cannot leave out anything.
+    // Counts for the GPU, not for a processor or a process. The first processor stands for it.
+    // Nothing is excluded, because such units do not support exclusion.
     let mut counter = Builder::new(event)
         .any_pid()
         .one_cpu(0)
@@ -163,7 +166,7 @@ mod tests {
     /// A unit: its name, its type, and the names and texts of its events.
     type Unit<'a> = (&'a str, &'a str, &'a [(&'a str, &'a str)]);
 
-    /// A tree with a GPU that is card 2, and `units`.
+    /// A directory tree with a GPU that is card 2, and `units`.
     fn tree(units: &[Unit<'_>]) -> tempfile::TempDir {
         let root = tempfile::tempdir().unwrap();
         let write = |path: String, text: &str| {
@@ -226,7 +229,7 @@ mod tests {
         assert_eq!(counters.read().problems, Vec::<String>::new());
     }
 
-    /// The kernel's own software events stand for the unit: they are counted in the same way.
+    /// The kernel's own software events replace the unit: they are counted in the same way.
     #[test]
     fn counters_count_from_their_opening_on() {
         // PERF_TYPE_SOFTWARE; PERF_COUNT_SW_CPU_CLOCK (ns) of the first processor.

@@ -1,4 +1,5 @@
-//! Everything that a GPU and a process tell at a moment, as numbers with names and units: what a recording keeps of it.
+//! All measurements of a GPU and a process at a moment, as numbers with names and units, in the
+//! form that a recording keeps.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -13,41 +14,42 @@ use crate::topology::Topology;
 /// A number.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Reading {
-    /// Name of the file, or `gpu_metrics.` and the field's name: `gpu_metrics.current_gfxclk[1]`.
+    /// Name of the file, or `gpu_metrics.` followed by the field's name:
+    /// `gpu_metrics.current_gfxclk[1]`.
     pub name: Cow<'static, str>,
-    /// Of which GPU: KFD's number of it; 0 for memory of a process that is on none.
+    /// KFD's id of the GPU; 0 for memory of a process that is on no GPU.
     pub gpu_id: u32,
-    /// Of which process, initial pid namespace; 0 for the whole GPU.
+    /// Process id, initial pid namespace; 0 for the whole GPU.
     pub pid: u32,
-    /// In [`Reading::unit`].
+    /// Value in [`Reading::unit`].
     pub value: f64,
     /// Symbol of the unit, e.g. `°C`; empty for a plain number.
     pub unit: &'static str,
-    /// Whether it only ever grows, and differences are what means something.
+    /// Whether it only ever grows, so that only differences are meaningful.
     pub cumulative: bool,
 }
 
-/// What was read at a moment.
+/// All numbers read at a moment.
 #[derive(Debug, Default)]
 pub struct Readings {
-    /// The numbers that there are.
+    /// The available numbers.
     pub values: Vec<Reading>,
-    /// What was there and could not be read or lied, one sentence each.
+    /// Files that could not be read or had invalid contents, one sentence each.
     pub problems: Vec<String>,
-    /// Whether the GPU sleeps, and was left asleep.
+    /// Whether the GPU is asleep and was not woken.
     pub asleep: bool,
 }
 
-/// Where a GPU is in sysfs.
+/// A GPU's place in sysfs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GpuPlace {
-    /// KFD's number of it.
+    /// KFD's id of the GPU.
     pub gpu_id: u32,
     /// KFD's topology node.
     pub node_id: u32,
     /// Minor number of its render node.
     pub drm_render_minor: u32,
-    /// Address on the PCI bus as fdinfo has it, `0000:03:00.0`.
+    /// Address on the PCI bus in the form of fdinfo, `0000:03:00.0`.
     pub pci: Option<String>,
 }
 
@@ -65,8 +67,8 @@ pub fn places(topology: &Topology) -> Vec<GpuPlace> {
     topology.nodes.iter().filter_map(place).collect()
 }
 
-/// Reads a GPU. Each reading asks its firmware, which takes up to milliseconds. `pcie_bw`, for which the kernel counts
-/// during a second, is left out; see [`pcie_readings`].
+/// Reads the counters of a GPU. Each reading asks its firmware, which takes up to milliseconds.
+/// `pcie_bw`, for which the kernel counts for a second, is left out; see [`pcie_readings`].
 #[must_use]
 pub fn gpu_readings(paths: &Paths, gpu: &GpuPlace) -> Readings {
     let read = counters(paths, gpu.drm_render_minor, Detail::Cheap);
@@ -90,7 +92,7 @@ pub fn gpu_readings(paths: &Paths, gpu: &GpuPlace) -> Readings {
                     metric.unit,
                     Unit::Nanoseconds | Unit::TenNanoseconds | Unit::Microseconds
                 ) {
-                    // Moments on clocks of the firmware, and a constant.
+                    // These are times on the firmware's clocks, and a constant.
                     continue;
                 }
                 readings.values.push(Reading {
@@ -110,7 +112,7 @@ pub fn gpu_readings(paths: &Paths, gpu: &GpuPlace) -> Readings {
     readings
 }
 
-/// Reads how many packets the GPU's PCIe link carried in a second. Takes that second.
+/// Reads the number of packets that the GPU's PCIe link carries in a second. Takes that second.
 #[must_use]
 pub fn pcie_readings(paths: &Paths, gpu: &GpuPlace) -> Readings {
     let read = super::device::pcie_bandwidth(paths, gpu.drm_render_minor);
@@ -125,7 +127,7 @@ pub fn pcie_readings(paths: &Paths, gpu: &GpuPlace) -> Readings {
     }
 }
 
-/// Reads what a process holds and uses, as KFD lists it; nothing if KFD does not.
+/// Reads what a process holds and uses according to KFD; empty if KFD does not list it.
 #[must_use]
 pub fn process_readings(paths: &Paths, pid: u32) -> Readings {
     let mut readings = Readings::default();
@@ -133,7 +135,7 @@ pub fn process_readings(paths: &Paths, pid: u32) -> Readings {
         Ok(Some(process)) => process,
         Ok(None) => return readings,
         Err(error) => {
-            // One that has gone meanwhile is no problem.
+            // A process that has ended meanwhile is no problem.
             if kernel::exists(paths.kfd.join("proc").join(pid.to_string())) {
                 readings.problems.push(error.to_string());
             }
@@ -173,8 +175,8 @@ pub fn process_readings(paths: &Paths, pid: u32) -> Readings {
     readings
 }
 
-/// Reads what DRM says of a process, `drm-memory-vram` and so on: the sums of its clients of each GPU. Reads a file for
-/// each descriptor that the process has.
+/// Reads a process's use of GPUs according to DRM, `drm-memory-vram` and so on: the sums over its
+/// clients for each GPU. Reads one file per descriptor of the process.
 #[must_use]
 pub fn drm_readings(paths: &Paths, gpus: &[GpuPlace], pid: u32) -> Readings {
     let mut readings = Readings::default();

@@ -6,10 +6,10 @@ use std::path::Path;
 use crate::files::{self, FileError};
 use crate::paths::Paths;
 
-/// An open DRM device: a client of its driver. Several descriptors may share one.
+/// A client of a DRM driver: an open DRM device. Several descriptors may share one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DrmClient {
-    /// The first descriptor.
+    /// Its first descriptor.
     pub descriptor: u32,
     /// `drm-driver`: `amdgpu`.
     pub driver: String,
@@ -21,15 +21,16 @@ pub struct DrmClient {
     pub pasid: Option<u64>,
     /// Memory by key, bytes: `drm-memory-vram`, `drm-total-gtt`, `amd-evicted-vram` and so on.
     pub memory_bytes: BTreeMap<String, u64>,
-    /// Time that engines worked for it by key, ns: `drm-engine-gfx` and so on. Only the kernel's own rings
-    /// count: compute by KFD is always 0.
+    /// Engine time used by key, ns: `drm-engine-gfx` and so on. Only the kernel's own rings count:
+    /// compute work submitted by KFD is always 0.
     pub engine_ns: BTreeMap<String, u64>,
 }
 
-/// The DRM clients of a process, each once, in order of descriptor; none if the process is gone.
+/// The DRM clients of a process, each once, in order of descriptor; empty if the process is gone.
 ///
 /// # Errors
-/// [`FileError`] if the directory or a description cannot be read, or one says what DRM does not write.
+///
+/// [`FileError`] if the directory or a description cannot be read, or a description is invalid.
 /// Descriptors that are closed meanwhile are left out.
 pub fn drm_clients(paths: &Paths, pid: u32) -> Result<Vec<DrmClient>, FileError> {
     let directory = paths.proc.join(pid.to_string()).join("fdinfo");
@@ -53,7 +54,7 @@ pub fn drm_clients(paths: &Paths, pid: u32) -> Result<Vec<DrmClient>, FileError>
     Ok(clients)
 }
 
-/// One description; `None` if it is not of a DRM device.
+/// Parses a description; `None` if the descriptor is not a DRM device.
 fn parse(descriptor: u32, text: &str, path: &Path) -> Result<Option<DrmClient>, FileError> {
     if !text.lines().any(|line| line.starts_with("drm-driver:")) {
         return Ok(None);
@@ -102,7 +103,7 @@ fn is_memory(key: &str) -> bool {
     PREFIXES.iter().any(|prefix| key.starts_with(prefix)) || key == "amd-memory-visible-vram"
 }
 
-/// A size: a number, alone or with `KiB` or `MiB` behind it.
+/// Parses a size: a number, alone or followed by `KiB` or `MiB`.
 fn bytes(value: &str) -> Option<u64> {
     let (number, unit) = match value.split_once(char::is_whitespace) {
         Some((number, unit)) => (number, unit.trim()),

@@ -1,11 +1,12 @@
-//! Who uses the GPUs: KFD's list of processes, and what DRM says of each.
+//! The processes that use the GPUs: KFD's list, and DRM's data on each.
 //!
-//! KFD lists every process that has `/dev/kfd` open under `/sys/class/kfd/kfd/proc`, with the host's process ids
-//! (the kernel's `kfd_process.c`). DRM describes each open render node in `/proc/PID/fdinfo`
-//! (`Documentation/gpu/drm-usage-stats.rst`).
+//! KFD lists every process that has `/dev/kfd` open under `/sys/class/kfd/kfd/proc`, with the
+//! host's process ids (the kernel's `kfd_process.c`). DRM describes each open render node in
+//! `/proc/PID/fdinfo` (`Documentation/gpu/drm-usage-stats.rst`).
 //!
-//! Reading has a cost in two places: `sdma_GPUID` makes the kernel read the process's memory, and
-//! `cu_occupancy` makes it read registers of the GPU. Both are read on request only, see [`Detail`].
+//! Two files are costly to read: `sdma_GPUID` makes the kernel read the process's memory, and
+//! `cu_occupancy` makes it read registers of the GPU. Both are read only on request, see
+//! [`Detail`].
 
 mod fdinfo;
 
@@ -20,34 +21,34 @@ use crate::paths::Paths;
 /// How much to read of a process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Detail {
-    /// What the kernel has at hand.
+    /// Only data that the kernel has at hand.
     #[default]
     Cheap,
-    /// SDMA use and occupied compute units too.
+    /// Also SDMA use and occupied compute units.
     All,
 }
 
 /// A process that has KFD open.
 #[derive(Debug, Default)]
 pub struct Process {
-    /// Its id in the initial pid namespace.
+    /// Process id in the initial pid namespace.
     pub pid: u32,
-    /// Address-space id that interrupts carry; absent or without meaning from Linux 6.15 on.
+    /// PASID (address-space id) in interrupts; absent or meaningless from Linux 6.15 on.
     pub pasid: Option<u64>,
-    /// Its user queues, in order of id.
+    /// User queues, in order of id.
     pub queues: Vec<Queue>,
-    /// What it has on each GPU, by KFD's number of it.
+    /// Resources on each GPU, by KFD's id of the GPU.
     pub gpus: BTreeMap<u32, GpuUse>,
-    /// Files that lied, vanished or could not be read.
+    /// Files that vanished, had invalid contents or could not be read.
     pub problems: Vec<FileError>,
 }
 
-/// A user queue. KFD does not tell its ring's address here.
+/// A user queue. KFD does not show its ring's address here.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Queue {
     /// Id within the process.
     pub id: u32,
-    /// KFD's number of the GPU.
+    /// KFD's id of the GPU.
     pub gpu_id: Option<u64>,
     /// Size of the ring, bytes.
     pub size: Option<u64>,
@@ -55,30 +56,31 @@ pub struct Queue {
     pub kind: Option<u64>,
 }
 
-/// What a process has on a GPU.
+/// Resources of a process on a GPU.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GpuUse {
     /// VRAM, bytes.
     pub vram_bytes: Option<u64>,
-    /// Time that SDMA engines worked for it, µs. Only with [`Detail::All`].
+    /// Time that SDMA engines worked for the process, µs. Only with [`Detail::All`].
     pub sdma_us: Option<u64>,
-    /// Time that its queues were evicted, ms.
+    /// Time that the process's queues were evicted, ms.
     pub evicted_ms: Option<u64>,
-    /// Compute units that its wavefronts occupy at the moment. Only with [`Detail::All`]; GPUs that do
-    /// not support it have none.
+    /// Number of compute units that its wavefronts occupy at the moment. Only with [`Detail::All`],
+    /// and only on GPUs that support it.
     pub cu_occupancy: Option<u64>,
-    /// GPU page faults. GPUs with shared virtual memory only.
+    /// Number of GPU page faults. Only on GPUs with shared virtual memory.
     pub faults: Option<u64>,
-    /// Pages migrated to the GPU.
+    /// Number of pages migrated to the GPU.
     pub page_in: Option<u64>,
-    /// Pages migrated from the GPU.
+    /// Number of pages migrated from the GPU.
     pub page_out: Option<u64>,
 }
 
-/// Name of a queue's type in sysfs. AQL queues are compute queues here.
+/// Name of a queue's type in sysfs, where AQL queues are compute queues.
 #[must_use]
 pub const fn queue_type_name(kind: u64) -> Option<&'static str> {
-    // `enum kfd_queue_type` of the kernel's kfd_priv.h, which is not the ioctls' numbering.
+    // `enum kfd_queue_type` of the kernel's kfd_priv.h, whose numbers differ from those of the
+    // ioctls.
     Some(match kind {
         0 => "COMPUTE",
         1 => "SDMA",
@@ -90,18 +92,20 @@ pub const fn queue_type_name(kind: u64) -> Option<&'static str> {
     })
 }
 
-/// The processes that have KFD open, by id in the initial pid namespace; none without the driver.
+/// Ids of the processes that have KFD open, in the initial pid namespace; empty without the driver.
 ///
 /// # Errors
+///
 /// [`FileError`] if the list cannot be read.
 pub fn pids(paths: &Paths) -> Result<Vec<u32>, FileError> {
     files::numbered(&paths.kfd.join("proc"))
 }
 
-/// One process; `None` if KFD does not list it, or no longer.
+/// Reads one process; `None` if KFD does not list it (any more).
 ///
 /// # Errors
-/// [`FileError`] if its directory cannot be read. What is wrong in single files is in
+///
+/// [`FileError`] if its directory cannot be read. Problems with single files are in
 /// [`Process::problems`].
 pub fn process(paths: &Paths, pid: u32, detail: Detail) -> Result<Option<Process>, FileError> {
     let directory = paths.kfd.join("proc").join(pid.to_string());
@@ -143,7 +147,7 @@ impl Process {
         }
     }
 
-    /// A file or directory of a GPU: `vram_31000` and so on.
+    /// Reads a file or directory about a GPU: `vram_31000` and so on.
     fn gpu_file(&mut self, what: &str, gpu_id: u32, path: &Path, detail: Detail) {
         let mut use_of = self.gpus.remove(&gpu_id).unwrap_or_default();
         match what {
@@ -162,7 +166,7 @@ impl Process {
             }
             _ => {}
         }
-        // A GPU that is only mentioned is listed, too: the process has it open.
+        // A GPU without data is listed, too: the process has it open.
         self.gpus.insert(gpu_id, use_of);
     }
 
@@ -176,7 +180,7 @@ impl Process {
         }
     }
 
-    /// A file that is there for all GPUs and refuses for those that cannot tell.
+    /// Reads a file that exists for all GPUs and fails for those that do not support it.
     fn supported(&mut self, path: &Path) -> Option<u64> {
         match files::supported(path) {
             Ok(number) => number,

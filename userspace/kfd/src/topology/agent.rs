@@ -1,27 +1,27 @@
 //! A node as rocprofiler-sdk presents it: the columns of rocprofv3's `agent_info`.
 //!
-//! How each column follows from the properties: rocprofiler-sdk's `linux_kfd_provider.cpp`; the order of the
-//! columns: its `generateCSV.cpp`.
+//! The columns are derived from the properties as in rocprofiler-sdk's `linux_kfd_provider.cpp`;
+//! their order is that of its `generateCSV.cpp`.
 
 use std::fmt;
 
 use super::{Node, names};
 use crate::paths::Paths;
 
-/// What kind of processor an agent is.
+/// Type of an agent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AgentType {
-    /// CPU cores and no SIMDs.
+    /// The agent has CPU cores and no SIMDs.
     Cpu,
-    /// SIMDs. An APU, which has CPU cores too, counts as a GPU.
+    /// The agent has SIMDs. An APU, which also has CPU cores, counts as a GPU.
     Gpu,
-    /// Neither.
+    /// The agent has neither.
     #[default]
     Unknown,
 }
 
 impl AgentType {
-    /// As rocprofv3 writes it.
+    /// Name as rocprofv3 writes it.
     #[must_use]
     pub const fn label(self) -> &'static str {
         match self {
@@ -32,7 +32,7 @@ impl AgentType {
     }
 }
 
-/// Where a device is on the PCI bus. Shown as the kernel writes it: `0000:0a:00.0`.
+/// Address of a device on the PCI bus, shown as the kernel writes it: `0000:0a:00.0`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PciAddress {
     /// PCI domain.
@@ -41,13 +41,14 @@ pub struct PciAddress {
     pub bus: u8,
     /// Device on the bus, below 32.
     pub device: u8,
-    /// Function of the device, below 8. Partitions of a GPU count here on newer kernels.
+    /// Function of the device, below 8. On newer kernels, the partitions of a GPU are numbered
+    /// here.
     pub function: u8,
 }
 
 impl PciAddress {
-    /// From the properties `domain` and `location_id`: bus in bits 15 to 8, device in 7 to 3, function in 2 to 0.
-    /// `None` if they have more bits.
+    /// Decodes the properties `domain` and `location_id`: bus in bits 15 to 8, device in 7 to 3,
+    /// function in 2 to 0. `None` if they have more bits.
     #[must_use]
     pub fn new(domain: u64, location_id: u64) -> Option<Self> {
         let domain = u32::try_from(domain).ok()?;
@@ -91,7 +92,8 @@ impl fmt::Display for AgentValue<'_> {
     }
 }
 
-/// A node as rocprofiler-sdk presents it. What a kernel does not say, or what makes no sense for a CPU, is 0.
+/// A node as rocprofiler-sdk presents it. Values that the kernel does not provide, or that do not
+/// apply to a CPU, are 0.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Agent {
     /// KFD's number of the node.
@@ -110,7 +112,7 @@ pub struct Agent {
     pub cpu_core_id_base: u64,
     /// Number of the first SIMD.
     pub simd_id_base: u64,
-    /// Wavefronts that a SIMD holds.
+    /// Maximum number of wavefronts on a SIMD.
     pub max_waves_per_simd: u64,
     /// LDS per compute unit, KiB.
     pub lds_size_in_kb: u64,
@@ -120,13 +122,13 @@ pub struct Agent {
     pub num_gws: u64,
     /// Lanes of a wavefront.
     pub wave_front_size: u64,
-    /// Accelerator complexes; 1 where the kernel does not say (before Linux 6.5).
+    /// Accelerator complexes; 1 if the kernel does not say (before Linux 6.5).
     pub num_xcc: u64,
-    /// Compute units: SIMDs by SIMDs per unit. For a CPU, its cores.
+    /// Number of compute units: SIMDs divided by SIMDs per unit. For a CPU, its cores.
     pub cu_count: u64,
     /// SIMD arrays.
     pub array_count: u64,
-    /// Shader engines: arrays by arrays per engine.
+    /// Number of shader engines: arrays divided by arrays per engine.
     pub num_shader_banks: u64,
     /// SIMD arrays of a shader engine.
     pub simd_arrays_per_engine: u64,
@@ -170,39 +172,40 @@ pub struct Agent {
     pub cu_per_engine: u64,
     /// Wavefronts of a compute unit.
     pub max_waves_per_cu: u64,
-    /// Of a GPU, amdgpu's chip family (`AMDGPU_FAMILY_*`). Of a CPU, its family.
+    /// For a GPU, amdgpu's chip family (`AMDGPU_FAMILY_*`); for a CPU, its family.
     pub family_id: u64,
-    /// Work-items of a workgroup.
+    /// Maximum number of work-items in a workgroup.
     pub workgroup_max_size: u64,
-    /// Work-items of a grid in one dimension.
+    /// Maximum number of work-items in a grid, per dimension.
     pub grid_max_size: u64,
-    /// VRAM as KFD says it, bytes; most kernels say 0.
+    /// VRAM according to KFD, bytes; most kernels say 0.
     pub local_mem_size: u64,
     /// XGMI hive.
     pub hive_id: u64,
-    /// KFD's number of the GPU; 0 for a CPU.
+    /// KFD's id of the GPU; 0 for a CPU.
     pub gpu_id: u32,
-    /// Work-items of a workgroup by dimension.
+    /// Maximum number of work-items in a workgroup, by dimension.
     pub workgroup_max_dim: [u64; 3],
-    /// Work-items of a grid by dimension.
+    /// Maximum number of work-items in a grid, by dimension.
     pub grid_max_dim: [u64; 3],
-    /// Of a GPU, its instruction set, such as `gfx90a`. Of a CPU, its model.
+    /// For a GPU, its instruction set, such as `gfx90a`; for a CPU, its model.
     pub name: String,
     /// `AMD`, or `CPU`.
     pub vendor_name: String,
-    /// What people call it; `unknown` if nobody says.
+    /// Product name; `unknown` if it cannot be found.
     pub product_name: String,
-    /// The chip as KFD calls it, such as `vega20`. Empty for a CPU.
+    /// KFD's name of the chip, such as `vega20`; empty for a CPU.
     pub model_name: String,
-    /// Kinds of memory of the node. No column of `agent_info`, as the next two.
+    /// Number of the node's kinds of memory. Not a column of `agent_info`, like the next two.
     pub mem_banks_count: u64,
-    /// Its caches.
+    /// Number of its caches.
     pub caches_count: u64,
-    /// Its links to other nodes.
+    /// Number of its links to other nodes.
     pub io_links_count: u64,
-    /// Where a GPU is on the PCI bus. No column of `agent_info`.
+    /// PCI address of a GPU. Not a column of `agent_info`.
     pub pci_address: Option<PciAddress>,
-    /// Unique number of the GPU, the `GPU-...` of `ROCR_VISIBLE_DEVICES`; 0 if it has none. No column of `agent_info`.
+    /// Unique number of the GPU, the `GPU-...` of `ROCR_VISIBLE_DEVICES`; 0 if it has none. Not a
+    /// column of `agent_info`.
     pub unique_id: u64,
 }
 
@@ -288,7 +291,8 @@ impl Agent {
 }
 
 impl Agent {
-    /// What rocprofv3 tells of an agent in JSON but not in `agent_info`, named as there.
+    /// Values that rocprofv3 writes about an agent in JSON but not in `agent_info`, with their
+    /// names there.
     #[must_use]
     pub const fn counts(&self) -> [(&'static str, u64); 3] {
         [
@@ -325,7 +329,7 @@ pub(super) fn agents(nodes: &[Node], paths: &Paths) -> Vec<Agent> {
     agents
 }
 
-/// What holds for every node.
+/// Values that are derived in the same way for every node.
 fn from_properties(node: &Node) -> Agent {
     let of = |key| node.properties.or_zero(key);
     let mut agent = Agent {
@@ -376,7 +380,7 @@ fn from_properties(node: &Node) -> Agent {
     agent
 }
 
-/// 0 where the divisor is not known.
+/// A quotient; 0 if the divisor is not known.
 fn quotient(dividend: u64, divisor: u64) -> u64 {
     dividend.checked_div(divisor).unwrap_or(0)
 }

@@ -1,7 +1,8 @@
 //! The nodes of a machine as KFD describes them: CPUs and GPUs with memory, caches and links.
 //!
-//! Read from `/sys/class/kfd/kfd/topology`. Names and meanings: the kernel's `kfd_topology.c` and
-//! `include/uapi/linux/kfd_sysfs.h`. [`Agent`] is a node as rocprofiler-sdk presents it.
+//! They are read from `/sys/class/kfd/kfd/topology`. Names and meanings come from the kernel's
+//! `kfd_topology.c` and `include/uapi/linux/kfd_sysfs.h`. [`Agent`] is a node as rocprofiler-sdk
+//! presents it.
 
 mod agent;
 mod names;
@@ -14,19 +15,20 @@ pub use names::gfx_name;
 use crate::files::{self, FileError, Properties};
 use crate::paths::Paths;
 
-/// Attempts to read the tree while it does not change.
+/// Maximum number of attempts to read the tree without a change in between.
 const ATTEMPTS: u32 = 3;
 
 /// All nodes.
 #[derive(Debug, Default)]
 pub struct Topology {
-    /// Counts changes of the tree. Absent if KFD has no topology, that is without the driver.
+    /// Number of changes of the tree. Absent if KFD has no topology, that is, without the driver.
     pub generation_id: Option<u64>,
     /// `platform_oem`, `platform_id`, `platform_rev`.
     pub system: Properties,
-    /// In order of id.
+    /// Nodes, in order of id.
     pub nodes: Vec<Node>,
-    /// Files that lied or could not be read. What they describe is missing from the rest.
+    /// Files that had invalid contents or could not be read. What they describe is missing from the
+    /// other members.
     pub problems: Vec<FileError>,
 }
 
@@ -35,11 +37,11 @@ pub struct Topology {
 pub struct Node {
     /// Number of its directory. ROCr calls it the driver node id.
     pub id: u32,
-    /// KFD's number of the GPU, the `gpu_id` of all ioctls and SMI events; 0 for a CPU.
+    /// KFD's id of the GPU, the `gpu_id` of all ioctls and SMI events; 0 for a CPU.
     pub gpu_id: u32,
     /// Name of the chip, such as `vega20`, or `ip discovery` for newer ones. Empty for a CPU.
     pub name: String,
-    /// Everything else.
+    /// All other properties.
     pub properties: Properties,
     /// Memory, in order of number.
     pub mem_banks: Vec<MemBank>,
@@ -47,14 +49,15 @@ pub struct Node {
     pub caches: Vec<Cache>,
     /// Links to other nodes.
     pub io_links: Vec<Link>,
-    /// Links to other GPUs that lead through other nodes (Linux 5.19 and later).
+    /// Links to other GPUs that go through other nodes (Linux 5.19 and later).
     pub p2p_links: Vec<Link>,
 }
 
 /// One kind of memory of a node. Absent properties are 0, as for ROCm's readers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemBank {
-    /// 0 system memory, 1 VRAM that the CPU sees, 2 VRAM it does not see, 3 GDS, 4 LDS, 5 scratch.
+    /// Type: 0 system memory, 1 VRAM that the CPU can access, 2 VRAM that it cannot access, 3 GDS,
+    /// 4 LDS, 5 scratch.
     pub heap_type: u64,
     /// Size, bytes.
     pub size_in_bytes: u64,
@@ -69,23 +72,24 @@ pub struct MemBank {
 /// A cache. Absent properties are 0.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cache {
-    /// The first processor or SIMD that uses it.
+    /// Id of the first processor or SIMD that uses it.
     pub processor_id_low: u64,
-    /// 1, 2 or 3.
+    /// Level: 1, 2 or 3.
     pub level: u64,
     /// Size, KiB.
     pub size: u64,
-    /// Bytes.
+    /// Size of a line, bytes.
     pub cache_line_size: u64,
-    /// Lines that share a tag.
+    /// Number of lines that share a tag.
     pub cache_lines_per_tag: u64,
-    /// Ways.
+    /// Number of ways.
     pub association: u64,
-    /// ns.
+    /// Latency, ns.
     pub latency: u64,
-    /// Bit 0 data, bit 1 instructions, bit 2 CPU, bit 3 SIMD.
+    /// Type bits: bit 0 data, bit 1 instructions, bit 2 CPU, bit 3 SIMD.
     pub kind: u64,
-    /// Which processors or SIMDs from `processor_id_low` on share it, as the kernel writes it: `1,0,...`.
+    /// The processors or SIMDs, from `processor_id_low` on, that share it, as the kernel writes
+    /// them: `1,0,...`.
     pub sibling_map: String,
 }
 
@@ -94,9 +98,9 @@ pub struct Cache {
 pub struct Link {
     /// `HSA_IOLINKTYPE`: 2 PCI Express, 11 XGMI.
     pub kind: u64,
-    /// Version of the interface.
+    /// Major version of the interface.
     pub version_major: u64,
-    /// Version of the interface.
+    /// Minor version of the interface.
     pub version_minor: u64,
     /// Node at this end.
     pub node_from: u64,
@@ -104,17 +108,18 @@ pub struct Link {
     pub node_to: u64,
     /// NUMA distance; 15 times the number of hops for XGMI.
     pub weight: u64,
-    /// ns, 0 if unknown.
+    /// Minimum latency, ns; 0 if unknown.
     pub min_latency: u64,
-    /// ns, 0 if unknown.
+    /// Maximum latency, ns; 0 if unknown.
     pub max_latency: u64,
-    /// MB/s, 0 if unknown.
+    /// Minimum bandwidth, MB/s; 0 if unknown.
     pub min_bandwidth: u64,
-    /// MB/s, 0 if unknown.
+    /// Maximum bandwidth, MB/s; 0 if unknown.
     pub max_bandwidth: u64,
-    /// Bytes, 0 if unknown.
+    /// Recommended size of a transfer, bytes; 0 if unknown.
     pub recommended_transfer_size: u64,
-    /// `HSA_LINKPROPERTY`: bit 0 override, 1 not coherent, 2 no 32-bit atomics, 3 no 64-bit atomics, 4 no peer DMA.
+    /// `HSA_LINKPROPERTY`: bit 0 override, 1 not coherent, 2 no 32-bit atomics, 3 no 64-bit
+    /// atomics, 4 no peer DMA.
     pub flags: u64,
 }
 
@@ -122,7 +127,8 @@ impl Topology {
     /// Reads the tree. Without the driver there are no nodes.
     ///
     /// # Errors
-    /// [`FileError`] if the tree as a whole cannot be read. What is wrong in single nodes is in
+    ///
+    /// [`FileError`] if the tree as a whole cannot be read. Problems with single nodes are in
     /// [`problems`](Self::problems).
     pub fn read(paths: &Paths) -> Result<Self, FileError> {
         let root = paths.kfd.join("topology");
@@ -132,7 +138,8 @@ impl Topology {
         loop {
             let mut topology = Self::read_once(&root)?;
             let after = generation()?;
-            // Devices come and go; a tree that changed while it was read may be half of each.
+            // Devices come and go; if the tree changed while it was read, the result may be a
+            // mixture.
             if after == before || attempt == ATTEMPTS {
                 topology.generation_id = after;
                 return Ok(topology);
@@ -157,7 +164,7 @@ impl Topology {
         Ok(topology)
     }
 
-    /// KFD's numbers of all GPUs, in order of node.
+    /// KFD's ids of all GPUs, in order of node.
     #[must_use]
     pub fn gpu_ids(&self) -> Vec<u32> {
         let ids = self.nodes.iter().map(|node| node.gpu_id);
@@ -174,7 +181,7 @@ impl Topology {
 
     /// The nodes as rocprofiler-sdk presents them, with names from this machine.
     ///
-    /// Nodes that are neither a CPU nor a GPU are agents too, of type [`AgentType::Unknown`].
+    /// Nodes that are neither a CPU nor a GPU are agents, too, of type [`AgentType::Unknown`].
     #[must_use]
     pub fn agents(&self, paths: &Paths) -> Vec<Agent> {
         agent::agents(&self.nodes, paths)
@@ -235,7 +242,7 @@ impl Node {
         u32::try_from(minor).ok().filter(|minor| *minor >= 128)
     }
 
-    /// Where a GPU is on the PCI bus; `None` for a CPU.
+    /// PCI address of a GPU; `None` for a CPU.
     #[must_use]
     pub fn pci_address(&self) -> Option<PciAddress> {
         let location = self
@@ -246,7 +253,7 @@ impl Node {
     }
 }
 
-/// The parts of a node, each with a properties file in a directory with its number.
+/// Reads the parts of a node, each of which has a properties file in a numbered directory.
 fn parts<T>(directory: &Path, problems: &mut Vec<FileError>, new: fn(&Properties) -> T) -> Vec<T> {
     let numbers = kept(files::numbered(directory).map(Some), problems);
     let mut parts = Vec::new();
@@ -260,7 +267,7 @@ fn parts<T>(directory: &Path, problems: &mut Vec<FileError>, new: fn(&Properties
     parts
 }
 
-/// The value; the default if it is absent, and also if it is a problem, which is kept.
+/// The value; the default if it is absent or could not be read. A failure is added to `problems`.
 fn kept<T: Default>(read: Result<Option<T>, FileError>, problems: &mut Vec<FileError>) -> T {
     match read {
         Ok(value) => value.unwrap_or_default(),
@@ -299,7 +306,7 @@ impl Cache {
                 properties.get("sibling_map"),
             ) {
                 (Some(list), _) => list.to_owned(),
-                // A list of one looks like a number.
+                // A list with one element looks like a number.
                 (None, Some(single)) => single.to_string(),
                 (None, None) => String::new(),
             },

@@ -1,4 +1,4 @@
-//! What the processors are called: by the compiler, by the driver, and by people.
+//! Names of processors: those of the compiler, of the driver, and of the product.
 
 use std::cell::OnceCell;
 use std::collections::HashMap;
@@ -8,11 +8,12 @@ use super::Node;
 use crate::files;
 use crate::paths::Paths;
 
-/// More of `/proc/cpuinfo` or a table of names is not read, bytes: room for thousands of cores.
+/// Maximum size of `/proc/cpuinfo` or a table of names that is read, bytes: enough for thousands of
+/// cores.
 const MAX_TABLE: u64 = 16 << 20;
 
-/// The name of an instruction set from KFD's `gfx_target_version` (major × 10000 + minor × 100 + stepping):
-/// `gfx90a` for 90010. `None` for a number that is no version, such as a CPU's 0.
+/// The name of an instruction set from KFD's `gfx_target_version` (major × 10000 + minor × 100 +
+/// stepping): `gfx90a` for 90010. `None` for a number that is not a version, such as a CPU's 0.
 #[must_use]
 pub fn gfx_name(gfx_target_version: u64) -> Option<String> {
     let major = gfx_target_version / 10_000;
@@ -24,8 +25,8 @@ pub fn gfx_name(gfx_target_version: u64) -> Option<String> {
 
 /// amdgpu's family of a chip, which libdrm reports as `family_id`; 0 if unknown.
 ///
-/// It is a function of the version of the graphics core (the kernel's `amdgpu_discovery.c`; values:
-/// `AMDGPU_FAMILY_*` in `amdgpu_drm.h`), so that no device has to be opened and woken up for it.
+/// It is derived from the version of the graphics core (the kernel's `amdgpu_discovery.c`; values:
+/// `AMDGPU_FAMILY_*` in `amdgpu_drm.h`), so that no device has to be opened and woken for it.
 pub(super) fn family_id(gfx_target_version: u64) -> u64 {
     const CI: u64 = 120;
     const KV: u64 = 125;
@@ -54,7 +55,7 @@ pub(super) fn family_id(gfx_target_version: u64) -> u64 {
         100_306 => GC_10_3_6,
         100_307 => GC_10_3_7,
         100_100..110_000 => NV,
-        // KFD calls 11.0.1 and 11.0.4 so, and 11.0.3 110001.
+        // KFD reports 110003 for 11.0.1 and 11.0.4, and 110001 for 11.0.3.
         110_003 => GC_11_0_1,
         110_000..110_500 => GC_11_0_0,
         110_500..120_000 => GC_11_5_0,
@@ -70,7 +71,8 @@ pub(super) struct CpuModel {
     pub(super) name: String,
 }
 
-/// Names from this machine's files, each read when it is first needed. A file that cannot be read has no names.
+/// Names from this machine's files, each read when it is first needed. A file that cannot be read
+/// provides no names.
 #[derive(Debug)]
 pub(super) struct Names<'a> {
     paths: &'a Paths,
@@ -85,7 +87,7 @@ impl<'a> Names<'a> {
         }
     }
 
-    /// The processor with an APIC id, which KFD calls `cpu_core_id_base`.
+    /// The processor with this APIC id, which KFD calls `cpu_core_id_base`.
     pub(super) fn cpu(&self, apic_id: u64) -> Option<&CpuModel> {
         let cpus = self
             .cpus
@@ -93,7 +95,7 @@ impl<'a> Names<'a> {
         cpus.get(&apic_id)
     }
 
-    /// What people call a GPU: from libdrm's table, else what the board says.
+    /// Product name of a GPU: from libdrm's table, or else from the board.
     pub(super) fn product(&self, node: &Node) -> Option<String> {
         let device = self.paths.device(node.drm_render_minor()?);
         let id = node.properties.get("device_id")?;
@@ -137,7 +139,8 @@ fn parse_cpuinfo(text: &str) -> HashMap<u64, CpuModel> {
     processors.collect()
 }
 
-/// The name of a device and revision in libdrm's `amdgpu.ids`: lines of `device, revision, name`, hexadecimal.
+/// The name of a device and revision in libdrm's `amdgpu.ids`, which has hexadecimal lines of the
+/// form `device, revision, name`.
 fn marketing_name(table: &str, device: u64, revision: u64) -> Option<String> {
     table.lines().find_map(|line| {
         let mut columns = line.splitn(3, ',').map(str::trim);
@@ -210,7 +213,7 @@ mod tests {
             let names = parse_cpuinfo(&cpuinfo);
             assert_eq!(names.len(), cpuinfo.matches("model name").count());
         }
-        // From libdrm-common, where it is installed.
+        // The table of libdrm-common, where it is installed.
         if let Ok(ids) = std::fs::read_to_string("/usr/share/libdrm/amdgpu.ids") {
             assert_eq!(
                 marketing_name(&ids, 0x7408, 0).as_deref(),

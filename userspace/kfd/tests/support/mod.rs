@@ -1,4 +1,4 @@
-//! Runs a test of this program again, as a process of its own on the software GPU.
+//! Runs a test of this program again, in a separate process on the software GPU.
 #![allow(
     unreachable_pub,
     reason = "a module of test programs, which have no other face"
@@ -7,10 +7,11 @@
 
 use std::process::Command;
 
-/// Runs the ignored test `name` with the mock loaded and this configuration; its standard output.
+/// Runs the ignored test `name` with the mock loaded and this configuration, and returns its
+/// standard output.
 pub fn on_softgpu(name: &str, toml: &str) -> String {
     let this = std::env::current_exe().unwrap();
-    // Cargo builds what a test depends on beside it.
+    // Cargo builds a test's dependencies into the same directory.
     let library = this.parent().unwrap().join("libgputrace_mockkfd.so");
     assert!(library.exists(), "{} is not built", library.display());
     let directory = tempfile::tempdir().unwrap();
@@ -20,7 +21,7 @@ pub fn on_softgpu(name: &str, toml: &str) -> String {
         .args(["--ignored", "--exact", "--nocapture", name])
         .env("LD_PRELOAD", library)
         .env("SOFTGPU_CONFIG", config)
-        // With one thread, the first line of output stands behind the test's name.
+        // With one thread, the first line of output would follow the test's name.
         .env("RUST_TEST_THREADS", "2")
         .output()
         .unwrap();

@@ -1,4 +1,5 @@
-//! What the call-tracing programs are told through their maps, and what is read there.
+//! Access to the maps of the call-tracing programs: settings written to them, and state read from
+//! them.
 
 use std::os::fd::AsFd as _;
 
@@ -16,7 +17,7 @@ use zerocopy::{FromBytes as _, IntoBytes as _};
 use super::{Calls, STOP_FLAG};
 use crate::{ProbeError, Ring, libbpf::refused};
 
-/// The ring of a processor, to be read.
+/// Opens the ring of a processor for reading.
 pub(super) fn readable(cpu: u32, handle: &MapHandle) -> Result<Ring, ProbeError> {
     handle
         .as_fd()
@@ -44,7 +45,7 @@ impl Calls {
             .map_err(|error| refused(format!("trace process {pid}"), &error))
     }
 
-    /// Makes every process a traced one.
+    /// Makes every process a target.
     ///
     /// # Errors
     ///
@@ -53,7 +54,7 @@ impl Calls {
         self.add_target(EVERY_PROCESS, 0)
     }
 
-    /// Forgets a process that is gone; it is no error if it was not traced.
+    /// Removes a target that is gone. It is not an error if the process was not a target.
     ///
     /// # Errors
     ///
@@ -67,8 +68,8 @@ impl Calls {
         }
     }
 
-    /// Has values read of the calls of `function` (its number in cookies), whose cookies must say so: see
-    /// [`gputrace_abi::cookie::Cookie::with_plan`].
+    /// Makes the programs read values at the calls of `function` (its number in cookies). Its
+    /// cookies must announce this: see [`gputrace_abi::cookie::Cookie::with_plan`].
     ///
     /// # Errors
     ///
@@ -76,7 +77,7 @@ impl Calls {
     pub fn set_plan(&self, function: u32, plan: &ReadPlan) -> Result<(), ProbeError> {
         self.map("READS")?
             .update(function.as_bytes(), plan.as_bytes(), MapFlags::ANY)
-            .map_err(|error| refused("say which values are to be read", &error))
+            .map_err(|error| refused("set which values to read", &error))
     }
 
     /// The traced processes.
@@ -92,8 +93,8 @@ impl Calls {
             .collect())
     }
 
-    /// Has libraries reported whose file names begin as `file_name` does, as far as programs look at it
-    /// ([`gputrace_abi::linker::KEY_BYTES`]).
+    /// Makes the programs report libraries whose file names begin with `file_name`, compared up to
+    /// [`gputrace_abi::linker::KEY_BYTES`] bytes.
     ///
     /// # Errors
     ///
@@ -102,11 +103,11 @@ impl Calls {
         let (key, value) = (key(file_name), 0u32);
         self.map("INTERESTS")?
             .update(key.as_bytes(), value.as_bytes(), MapFlags::ANY)
-            .map_err(|error| refused("say which libraries are of interest", &error))
+            .map_err(|error| refused("set which libraries are of interest", &error))
     }
 
-    /// Tells that all code objects have been read that a process had loaded when it had done so `loads`
-    /// times. Until then a thread that unloads some is held.
+    /// Tells the programs that all code objects of a process have been read up to its load number
+    /// `loads`. Until then, a thread that unloads code objects is held.
     ///
     /// # Errors
     ///
@@ -114,20 +115,20 @@ impl Calls {
     pub fn has_read_loads(&self, pid: u32, loads: u32) -> Result<(), ProbeError> {
         self.map("READ_LOADS")?
             .update(pid.as_bytes(), loads.as_bytes(), MapFlags::ANY)
-            .map_err(|error| refused("say that code objects have been read", &error))
+            .map_err(|error| refused("note that code objects have been read", &error))
     }
 
-    /// Gives the programs of another object, still to be loaded, these programs' maps in place of its own
-    /// of the same names: for programs that feed the rings without any function being called, as those of
-    /// the benchmarks do.
+    /// Lets the programs of another object, which must not be loaded yet, use these programs' maps
+    /// instead of their own maps of the same names. This is for programs that write into the rings
+    /// without any function being called, such as those of the benchmarks.
     ///
     /// # Errors
     ///
-    /// [`ProbeError`] when a map does not fit.
+    /// [`ProbeError`] when a map has another layout.
     pub fn share_maps(&self, other: &mut OpenObject) -> Result<(), ProbeError> {
         for mut map in other.maps_mut() {
             let name = map.name().to_string_lossy().into_owned();
-            // A data section's map has the object's name before that of the section.
+            // The name of a data section's map is the object's name followed by the section's.
             let key = name
                 .find('.')
                 .and_then(|at| name.get(at..))
@@ -140,7 +141,7 @@ impl Calls {
         Ok(())
     }
 
-    /// The rings, with their CPUs. Each must be read by one reader only.
+    /// The rings and their CPUs. Each ring must have only one reader.
     ///
     /// # Errors
     ///
@@ -153,7 +154,7 @@ impl Calls {
             .collect()
     }
 
-    /// Reads the counters of every CPU; the index is the CPU.
+    /// Reads the counters of every CPU, indexed by CPU.
     ///
     /// # Errors
     ///
@@ -172,7 +173,8 @@ impl Calls {
             .collect()
     }
 
-    /// Reads the open calls of every thread: `tgid << 32 | tid` and its frames. Exact after [`Self::stop`].
+    /// Reads the open calls of every thread: `tgid << 32 | tid`, and the thread's frames. Exact
+    /// after [`Self::stop`].
     ///
     /// # Errors
     ///
@@ -187,7 +189,7 @@ impl Calls {
             let value = map
                 .lookup(&key, MapFlags::ANY)
                 .map_err(|error| refused("read the open calls", &error))?;
-            // A thread that ended in the meantime is not there any more.
+            // A thread that ended in the meantime has no entry any more.
             if let Some(thread) = value.and_then(|bytes| Thread::read_from_bytes(&bytes).ok()) {
                 threads.push((id, Box::new(thread)));
             }
@@ -195,9 +197,10 @@ impl Calls {
         Ok(threads)
     }
 
-    /// Freezes the books: once this returns true, no program changes a counter, a frame or a ring any
-    /// more, although the probes are still there. False if the kernel cannot tell when programs that
-    /// were running at this moment are done; the probes must then be removed before reading.
+    /// Freezes the accounts: once this returns true, no program changes a counter, a frame or a
+    /// ring any more, although the probes are still attached. Returns false if the kernel cannot
+    /// tell when the programs running at this moment have ended; the probes must then be removed
+    /// before reading.
     ///
     /// # Errors
     ///
@@ -206,8 +209,8 @@ impl Calls {
         self.set_state(state::STOPPED)
     }
 
-    /// Makes the programs pass over what begins from now on, or record it again. Once a pause is set and this returns
-    /// true, nothing begins to be recorded any more.
+    /// Makes the programs skip whatever begins from now on, or record it again. After a pause was
+    /// requested and this has returned true, no new call or packet is recorded.
     ///
     /// # Errors
     ///
@@ -220,20 +223,22 @@ impl Calls {
         })
     }
 
-    /// Tells the programs what to do. False if the kernel cannot tell when those that were running have ended.
+    /// Sets the programs' state. Returns false if the kernel cannot tell when the programs running
+    /// at this moment have ended.
     fn set_state(&self, state: u32) -> Result<bool, ProbeError> {
         self.map(STOP_FLAG)?
             .update(0u32.as_bytes(), state.as_bytes(), MapFlags::ANY)
             .map_err(|error| refused("stop, pause or resume the programs", &error))?;
-        // MEMBARRIER_CMD_GLOBAL waits for an RCU grace period, and programs run inside RCU read-side
-        // critical sections.
+        // MEMBARRIER_CMD_GLOBAL waits for an RCU grace period, and programs run inside RCU
+        // read-side critical sections.
         const MEMBARRIER_CMD_GLOBAL: libc::c_int = 1;
-        // SAFETY: a system call that takes integers only.
+        // SAFETY: a system call that takes only integers.
         let result = unsafe { libc::syscall(libc::SYS_membarrier, MEMBARRIER_CMD_GLOBAL, 0, 0) };
         Ok(result == 0)
     }
 
-    /// How often limited functions with ids below `functions` were called, of those that were.
+    /// Reads how often limited functions with ids below `functions` were called. Functions without
+    /// calls are left out.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! What tests of the call programs have in common.
+//! Shared code of the tests of the call-tracing programs.
 
 use gputrace_loader::{
     ProbeError,
@@ -18,7 +18,7 @@ pub(crate) fn options(backend: BackendChoice, ring_bytes: u32) -> Options {
     }
 }
 
-/// Loads the programs; `None` where BPF is not to be had and CI has not promised it.
+/// Loads the programs; `None` where BPF is not available and not required.
 pub(crate) fn load(options: &Options) -> Option<Calls> {
     match Calls::load(options) {
         Ok(calls) => Some(calls),

@@ -1,19 +1,20 @@
 //! Keeps the slices of a GPU's row apart.
 //!
-//! Kernels on one queue run at the same time, end in another order than they began, and become known in
-//! yet another. Slices on one track must nest (module `nesting` says why), and two kernels are not inside
-//! each other, so a row has several tracks, called lanes, of the same name, which viewers draw as one.
-//! A slice goes to the first lane where its time is free, whatever came before it.
+//! Kernels on one queue run at the same time, end in a different order than they began, and become
+//! known in yet another order. Slices on one track must nest (module `nesting` explains why), and
+//! kernels do not nest. So a row has several tracks of the same name, called lanes, which viewers
+//! draw as one. A slice goes to the first lane that is free during its time, regardless of what
+//! came before.
 
 use gputrace_export::intervals::Intervals;
 
-/// Lanes of a row at most: a GPU has fewer places for kernels of one queue.
+/// Maximum number of lanes in a row: a GPU has fewer slots for kernels of one queue.
 pub(super) const LANES: usize = 64;
 
-/// Intervals remembered for a lane. Beyond that, gaps that are far away count as taken.
+/// Maximum number of intervals remembered per lane. Beyond it, distant gaps count as taken.
 const REMEMBERED: usize = 1024;
 
-/// The lanes of a row, and which times are taken on each.
+/// The lanes of a row, and the times that are taken on each.
 #[derive(Debug, Default)]
 pub(super) struct Lanes {
     taken: Vec<Intervals>,
@@ -22,9 +23,9 @@ pub(super) struct Lanes {
 impl Lanes {
     /// Finds a lane for `begin..end` and takes it. `None` if all are taken.
     ///
-    /// Packets of one time stay in the order of the file, so an end that is written now would come after a
-    /// beginning of that time which is written already, and end the wrong slice. So the nanosecond after
-    /// `end` must be free too; that before `begin` may be taken.
+    /// Packets of the same time stay in the order of the file. So an end that is written now would
+    /// come after an already written begin of the same time, and would end the wrong slice.
+    /// Therefore the nanosecond after `end` must be free too; the one before `begin` may be taken.
     pub(super) fn place(&mut self, begin: u64, end: u64) -> Option<usize> {
         let free = |lane: &Intervals| lane.is_free(begin, end.saturating_add(1));
         let lane = match self.taken.iter().position(free) {
@@ -50,7 +51,8 @@ mod tests {
 
     use super::*;
 
-    /// Lays out the packets of all slices as a viewer does, and checks that every slice gets its own end.
+    /// Processes the packets of all slices as a viewer does, and checks that every slice gets its
+    /// own end.
     fn check(spans: &[(u64, u64)]) -> usize {
         let mut lanes = Lanes::default();
         let mut packets: Vec<(usize, u64, usize, bool)> = Vec::new();

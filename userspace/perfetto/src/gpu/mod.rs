@@ -1,7 +1,8 @@
-//! What GPUs did: kernels and copies as slices, native GPU events and counters.
+//! Draws GPU work: kernels and copies as slices, native GPU events and counters.
 //!
-//! Dispatches and copies come in no particular order, and are written as they come: a slice is a beginning
-//! and an end, written together, on a track where that time is free (module `lanes`). Viewers sort.
+//! Dispatches and copies come in no particular order, and are written as they come: a slice is a
+//! begin and an end, written together, on a track that is free at that time (module `lanes`).
+//! Viewers sort them.
 //!
 //! # Tracks
 //!
@@ -14,11 +15,12 @@
 //!   copy bytes in flight: Agent 1
 //! ```
 //!
-//! Lanes of a row have one name, by which viewers take them together. With [`GpuGrouping::Streams`] the rows
-//! are those of streams in place of queues. A slice is on one row only.
+//! Lanes of a row have the same name, by which viewers join them. With [`GpuGrouping::Streams`],
+//! there is a row per stream instead of per queue. A slice is on one row only.
 //!
-//! Categories are rocprofv3's `kernel_dispatch` and `memory_copy`, so that sums over them are sums of real
-//! durations. Slices of other quality have `kernel_dispatch_untimed` and `memory_copy_untimed`.
+//! Categories are rocprofv3's `kernel_dispatch` and `memory_copy`, so that sums over them are sums
+//! of real durations. Slices of other quality have `kernel_dispatch_untimed` and
+//! `memory_copy_untimed`.
 
 mod lanes;
 mod notes;
@@ -44,32 +46,33 @@ use crate::sequence::{Annotations, EventType, NativeEvent, NativeLaunch, Sequenc
 use notes::Title;
 use rows::{HeldBytes, Part, Place, RowKey, Rows, Work};
 
-/// Unfinished work that is held back until it is known when the recording ended. A queue holds some ten
-/// thousand packets; beyond this they are drawn up to the latest moment known.
+/// Maximum amount of unfinished work that is held back until the end of the recording is known. A
+/// queue holds some ten thousand packets; work beyond this limit is drawn up to the latest known
+/// time.
 const HELD: usize = 1 << 14;
 
-/// By what rows of GPU work are divided within an agent.
+/// How an agent's GPU work is divided into rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum GpuGrouping {
-    /// Kernels by the queue that they were dispatched into, copies not at all.
+    /// One row of kernels per queue; copies are not divided.
     #[default]
     Queues,
-    /// Kernels and copies by the HIP stream of the call that asked for them.
+    /// One row of kernels and copies per HIP stream of the call that submitted them.
     Streams,
 }
 
-/// How a trace is to be written.
+/// Options for writing a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PerfettoOptions {
-    /// Rows of GPU work.
+    /// How GPU work is divided into rows.
     pub grouping: GpuGrouping,
-    /// Whether to write kernels and copies a second time, as Perfetto's own GPU events (`GpuRenderStageEvent`).
-    /// They fill the viewer's GPU section and the table `gpu_slice`, but can hold neither flows nor most
-    /// annotations, and they are rows of the table `slice`, too: whoever adds up durations there counts each
-    /// kernel twice.
+    /// Whether to write kernels and copies a second time, as Perfetto's own GPU events
+    /// (`GpuRenderStageEvent`). They fill the viewer's GPU section and the table `gpu_slice`, but
+    /// can have neither flows nor most annotations. They are also rows of the table `slice`, where
+    /// sums of durations would count each kernel twice.
     pub native_events: bool,
-    /// Whether to compress the packets (deflate). Viewers read such traces as they read others; the file is a fraction of the
-    /// size and takes longer to make.
+    /// Whether to compress the packets (deflate). Viewers read compressed traces as well; the file
+    /// is a fraction of the size and takes longer to write.
     pub compress: bool,
 }
 
@@ -83,16 +86,16 @@ impl Default for PerfettoOptions {
     }
 }
 
-/// A dispatch or copy, as far as drawing it is the same.
+/// The data that drawing a dispatch and drawing a copy have in common.
 struct Span<'a> {
     work: Work,
     name: Cow<'a, str>,
     title: Title,
     node: Option<u32>,
     part: Part,
-    /// Number among native events, if it becomes one.
+    /// Its number among native events, if one is written.
     native: Option<u64>,
-    /// How it was launched, if it becomes one and is a kernel.
+    /// How the kernel was launched, if a native event is written.
     launch: Option<NativeLaunch>,
     origin: &'a Origin,
     time: &'a GpuTime,
@@ -118,13 +121,13 @@ enum Held {
     Copy(Box<Copy>),
 }
 
-/// Draws GPU work. Grows with the number of agents, queues, kernels and streams.
+/// Draws GPU work. Memory grows with the number of agents, queues, kernels and streams.
 #[derive(Debug, Default)]
 pub(crate) struct GpuWork {
     options: PerfettoOptions,
     gpus: Gpus,
     rows: Rows,
-    /// With the tracks.
+    /// Counters with their tracks.
     counters: BTreeMap<(Work, Option<u32>), (u64, Levels)>,
     held: Vec<Held>,
     known: notes::Known,
@@ -138,12 +141,12 @@ impl GpuWork {
         }
     }
 
-    /// Learns what a function or a call says of streams.
+    /// Learns of streams from a function or a call.
     pub(crate) fn learn(&mut self, event: &Event) {
         self.gpus.learn(event);
     }
 
-    /// Takes an event about GPUs. `now` is the latest moment heard of, ns.
+    /// Takes an event about GPUs. `now` is the latest time seen, ns.
     pub(crate) fn event<W: Write>(
         &mut self,
         out: &mut Sequence<W>,
@@ -167,7 +170,7 @@ impl GpuWork {
         }
     }
 
-    /// Draws how much memory of an agent is allocated after an allocation or what frees one.
+    /// Draws how much memory of an agent is allocated after an allocation or a free.
     pub(crate) fn memory<W: Write>(
         &mut self,
         out: &mut Sequence<W>,
@@ -197,7 +200,7 @@ impl GpuWork {
         })
     }
 
-    /// The track of an agent, and its name for people.
+    /// The track of an agent, and its title.
     pub(crate) fn agent<W: Write>(
         &mut self,
         out: &mut Sequence<W>,
@@ -207,8 +210,8 @@ impl GpuWork {
         Ok((track, self.gpus.agent_label(node)))
     }
 
-    /// Draws what is left. `now` is when the recording ended, ns. Returns how many spans came too late to be
-    /// counted in full.
+    /// Draws what is left. `now` is when the recording ended, ns. Returns the number of spans that
+    /// came too late to be counted in full.
     pub(crate) fn finish<W: Write>(&mut self, out: &mut Sequence<W>, now: u64) -> io::Result<u64> {
         for held in std::mem::take(&mut self.held) {
             match held {
@@ -318,7 +321,7 @@ fn draw<W: Write>(
     } else {
         time.end
     };
-    // A slice that takes no time is drawn with 1 ns: its end must come after its beginning.
+    // A slice that takes no time is drawn with 1 ns: its end must come after its begin.
     let (begin, end) = (time.begin, known_end.max(time.begin.saturating_add(1)));
     let key = RowKey {
         work: span.work,
@@ -411,7 +414,7 @@ fn write_level<W: Write>(
 ) {
     if written.is_ok() {
         *written = out.event(time, EventType::Counter, track, |event| {
-            event.counter(level)
+            event.counter(level);
         });
     }
 }

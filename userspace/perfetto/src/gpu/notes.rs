@@ -1,4 +1,4 @@
-//! Annotations of GPU work. Names are rocprofv3's where it has one.
+//! Annotations of GPU work. Names are rocprofv3's where it has them.
 
 use std::collections::HashMap;
 
@@ -18,33 +18,34 @@ use crate::{
     sequence::{Annotations, NativeLaunch, Value},
 };
 
-/// Different launches whose annotations are remembered.
+/// Maximum number of distinct launches whose encoded annotations are kept.
 const MOST_LAUNCHES: usize = 4096;
 
-/// What is the same for many spans, as it was encoded when it came first. Grows with the number of agents and kernels.
+/// Encoded data that many spans share. Memory grows with the number of agents and kernels.
 #[derive(Debug, Default)]
 pub(super) struct Known {
-    /// [`Interner::epoch`] of what is here.
+    /// [`Interner::epoch`] of the numbers below.
     epoch: u32,
-    /// Numbers of the texts that are the titles of agents, by node.
+    /// Interned numbers of the titles of agents, by node.
     agents: HashMap<Option<u32>, u64, RandomState>,
-    /// Numbers of the names of kernels, by those of the kernels.
+    /// Interned numbers of the names of kernels, by kernel number.
     titles: HashMap<u32, Title, RandomState>,
-    /// Annotations of dispatches that differ in little but their times.
+    /// Encoded annotations of dispatches that are launched in the same way.
     launches: HashMap<Launch, Box<[u8]>, RandomState>,
 }
 
 /// Interned numbers of a name.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Title {
-    /// In [`Table::EventNames`].
+    /// Number in [`Table::EventNames`].
     pub(super) event: u64,
-    /// In [`Table::ComputeStages`] for kernels, in [`Table::GpuSpecifications`] for copies; 0 if it was not asked for.
+    /// Number in [`Table::ComputeStages`] for kernels, in [`Table::GpuSpecifications`] for copies;
+    /// 0 if it is not needed.
     pub(super) stage: u64,
 }
 
 impl Title {
-    /// The numbers of a kernel's name, with that for native events if `native`.
+    /// Interns a kernel's name, also for native events if `native`.
     pub(super) fn new(interner: &mut Interner, name: &str, native: bool) -> Self {
         Self {
             event: interner.number(Table::EventNames, name),
@@ -55,7 +56,7 @@ impl Title {
         }
     }
 
-    /// The numbers of what copies are called, which is part of this program.
+    /// Interns the name of a copy, which is part of this program.
     pub(super) fn fixed(interner: &mut Interner, name: &'static str, native: bool) -> Self {
         Self {
             event: interner.fixed(Table::EventNames, name),
@@ -100,7 +101,7 @@ impl Launch {
 }
 
 impl Known {
-    /// Forgets what `event` changes.
+    /// Drops what `event` makes obsolete.
     pub(super) fn learn(&mut self, event: &Event) {
         match event {
             Event::Agent(_) => {
@@ -125,7 +126,7 @@ impl Known {
         }
     }
 
-    /// The numbers of the name of a dispatch's kernel, with that for native events if `native`.
+    /// The interned numbers of the name of a dispatch's kernel, also for native events if `native`.
     pub(super) fn title(
         &mut self,
         interner: &mut Interner,
@@ -145,7 +146,7 @@ impl Known {
         title
     }
 
-    /// Adds the title of an agent.
+    /// Adds an agent's title.
     fn agent(
         &mut self,
         annotations: &mut Annotations<'_>,
@@ -159,7 +160,7 @@ impl Known {
         annotations.named(name, Value::Interned(text));
     }
 
-    /// Adds what all dispatches have that are launched as this one.
+    /// Adds the annotations that all dispatches launched like this one share.
     fn launch(&mut self, annotations: &mut Annotations<'_>, gpus: &Gpus, dispatch: &Dispatch) {
         self.refresh(annotations.epoch());
         let launch = Launch::of(dispatch);
@@ -169,7 +170,7 @@ impl Known {
         let encoded = annotations.encode(|annotations| launched(annotations, gpus, dispatch));
         annotations.encoded(&encoded);
         if dispatch.kernel.is_some() && gpus.kernel(dispatch).is_none() {
-            // It may become known.
+            // It may become known later.
             return;
         }
         if self.launches.len() >= MOST_LAUNCHES {
@@ -179,7 +180,7 @@ impl Known {
     }
 }
 
-/// Where and when something was asked for, and how well its times are known.
+/// Adds who submitted the work and when, and how well its times are known.
 pub(super) fn common(annotations: &mut Annotations<'_>, origin: &Origin, time: &GpuTime) {
     annotations.named_text("quality", time.quality.name());
     for (name, value) in [
@@ -200,11 +201,14 @@ pub(super) fn common(annotations: &mut Annotations<'_>, origin: &Origin, time: &
     if let Some(handle) = origin.stream {
         annotations.named("stream", Value::Pointer(handle));
     }
-    if let Some(estimate) = time.estimate {
-        annotations.named("kernel_class", Value::Uint(estimate.class.into()));
-        annotations.named("estimate_error_ns", Value::Uint(estimate.error));
+    let length = Length::of(time);
+    if let Some(class) = length.and_then(|length| length.class()) {
+        annotations.named("kernel_class", Value::Uint(class.into()));
     }
-    if time.is_drawn() && !time.unfinished && Length::of(time).is_none() {
+    if let Some(error) = length.and_then(|length| length.estimate_error()) {
+        annotations.named("estimate_error_ns", Value::Uint(error));
+    }
+    if time.is_drawn() && !time.unfinished && length.is_none() {
         annotations.named_text("duration", "not known: somewhere within the windows");
     }
     window(annotations, "begin_window", time.begin, &time.begin_window);
@@ -214,7 +218,7 @@ pub(super) fn common(annotations: &mut Annotations<'_>, origin: &Origin, time: &
     }
 }
 
-/// In it `uncertainty_ns` is by how much the time can be wrong.
+/// Adds a window; its `uncertainty_ns` is the maximum error of `value`.
 fn window(annotations: &mut Annotations<'_>, name: &'static str, value: u64, window: &Window) {
     annotations.named_dictionary(name, |entries| {
         entries.named("earliest_ns", Value::Uint(window.earliest));
@@ -227,7 +231,7 @@ fn window(annotations: &mut Annotations<'_>, name: &'static str, value: u64, win
     });
 }
 
-/// What is known of a dispatch besides.
+/// Adds the other annotations of a dispatch.
 pub(super) fn dispatch(
     annotations: &mut Annotations<'_>,
     known: &mut Known,
@@ -241,7 +245,8 @@ pub(super) fn dispatch(
     known.launch(annotations, gpus, dispatch);
 }
 
-/// What a dispatch takes of the GPU, by Perfetto's names. What a kernel declares of LDS is part of what a dispatch has.
+/// GPU resources of a dispatch, by Perfetto's names. The LDS that the kernel declares is part of
+/// the LDS that the dispatch has.
 fn resources(info: &KernelInfo, dispatch: &Dispatch) -> [(&'static str, u64); 3] {
     let kernel = &info.kernel;
     let registers = kernel
@@ -255,7 +260,7 @@ fn resources(info: &KernelInfo, dispatch: &Dispatch) -> [(&'static str, u64); 3]
     ]
 }
 
-/// What sizes in three dimensions come to.
+/// The product of sizes in three dimensions.
 fn product(sizes: [u32; 3]) -> u64 {
     sizes
         .iter()
@@ -263,7 +268,7 @@ fn product(sizes: [u32; 3]) -> u64 {
         .fold(1, u64::saturating_mul)
 }
 
-/// How a kernel was launched, for a native event: as Perfetto counts, a grid has workgroups.
+/// How a kernel was launched, for a native event. Perfetto counts a grid in workgroups.
 pub(super) fn native_launch(gpus: &Gpus, dispatch: &Dispatch) -> NativeLaunch {
     let ([x, y, z], [wide, high, deep]) = (dispatch.grid, dispatch.workgroup);
     let groups = |items: u32, workgroup: u32| items.div_ceil(workgroup.max(1));
@@ -275,7 +280,7 @@ pub(super) fn native_launch(gpus: &Gpus, dispatch: &Dispatch) -> NativeLaunch {
     }
 }
 
-/// What is in [`Launch`], and what follows from it.
+/// Adds what is in [`Launch`], and what is derived from it.
 fn launched(annotations: &mut Annotations<'_>, gpus: &Gpus, dispatch: &Dispatch) {
     annotations.named_text("kind", Domain::KernelDispatch.name());
     text(
@@ -309,8 +314,8 @@ fn launched(annotations: &mut Annotations<'_>, gpus: &Gpus, dispatch: &Dispatch)
     }
     if let Some(info) = gpus.kernel(dispatch) {
         kernel(annotations, info);
-        // By the names that Perfetto has for launches; its plugins read them of
-        // GPU events only, where [`launch`] writes them.
+        // These are Perfetto's names for launches; its plugins read them only from GPU events,
+        // where [`native_launch`] provides them.
         for (name, value) in resources(info, dispatch) {
             annotations.named(name, Value::Uint(value));
         }
@@ -339,7 +344,7 @@ fn kernel(annotations: &mut Annotations<'_>, info: &KernelInfo) {
     }
 }
 
-/// What is known of a copy besides.
+/// Adds the other annotations of a copy.
 pub(super) fn copy(annotations: &mut Annotations<'_>, known: &mut Known, gpus: &Gpus, copy: &Copy) {
     annotations.named_text("kind", Domain::MemoryCopy.name());
     annotations.named_text("operation", copy.direction.name());
@@ -357,7 +362,7 @@ pub(super) fn copy(annotations: &mut Annotations<'_>, known: &mut Known, gpus: &
     }
     let took = copy.time.end.saturating_sub(copy.time.begin);
     if copy.time.is_drawn() && took > 0 {
-        // Bytes per ns are GB per s; thousandths of them are MB per s, as an integer.
+        // Bytes per ns are GB per s; multiplied by 1000, they are MB per s, as an integer.
         let rate = u128::from(copy.bytes) * 1000 / u128::from(took);
         annotations.named(
             "mb_per_s",
@@ -366,7 +371,7 @@ pub(super) fn copy(annotations: &mut Annotations<'_>, known: &mut Known, gpus: &
     }
 }
 
-/// An annotation whose text occurs often.
+/// Adds an annotation whose text recurs.
 fn text(annotations: &mut Annotations<'_>, name: &'static str, text: &str) {
     let text = annotations.number_of_text(text);
     annotations.named(name, Value::Interned(text));

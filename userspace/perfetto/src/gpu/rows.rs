@@ -1,4 +1,4 @@
-//! Rows: what a viewer shows as one line of GPU work, and their tracks.
+//! Rows of GPU work, each shown as one line by viewers, and their tracks.
 
 use std::{
     collections::HashMap,
@@ -16,28 +16,28 @@ use crate::{
     sequence::Sequence,
 };
 
-/// Appended to the name of a row whose slices are not as long as the GPU took.
+/// Suffix of the name of a row whose slices do not have real durations.
 const UNTIMED: &str = "submitted or bounded: length is not the GPU's";
 
-/// Whose memory is counted.
+/// Kinds of memory counters.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum HeldBytes {
-    /// What HSA has allocated.
+    /// Memory allocated by HSA.
     Allocated,
     /// Scratch memory of queues.
     Scratch,
-    /// What applications have asked HIP for.
+    /// Memory that applications requested from HIP.
     Hip,
 }
 
-/// What a row shows.
+/// Identifies a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct RowKey {
     pub(super) work: Work,
     /// Node of the agent.
     pub(super) node: Option<u32>,
     pub(super) part: Part,
-    /// Whether slices are as long as they look.
+    /// Whether slices have real durations.
     pub(super) timed: bool,
 }
 
@@ -47,13 +47,13 @@ pub(super) enum Work {
     Copies,
 }
 
-/// Which part of an agent's work.
+/// A part of an agent's work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Part {
     All,
-    /// Of the queue with this number.
+    /// Work of the queue with this number.
     Queue(u32),
-    /// Of a process's stream.
+    /// Work of a process's stream.
     Stream {
         pid: u32,
         stream: Option<u64>,
@@ -99,20 +99,20 @@ impl RowKey {
 #[derive(Debug)]
 pub(super) struct Row {
     title: String,
-    /// Number of the title for native events, and [`crate::intern::Interner::epoch`] of it.
+    /// Interned number of the title for native events, and its [`crate::intern::Interner::epoch`].
     interned: (u64, u32),
     parent: u64,
     lanes: Lanes,
-    /// Of the lanes; those that are there are described.
+    /// Tracks of the lanes; their descriptions have been written.
     tracks: Vec<u64>,
 }
 
 /// Where a slice is drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
-    /// On a track where its time is free.
+    /// On a track that is free at that time.
     Slice(u64),
-    /// Nowhere as a slice; as an instant on this track.
+    /// As an instant on this track, because no slice fits.
     Instant(u64),
 }
 
@@ -126,7 +126,8 @@ impl Row {
         }
     }
 
-    /// The track of a lane. Lanes are taken one after the other, so that it is the first without a track, if it has none.
+    /// The track of a lane. Lanes are taken one after the other, so a lane without a track is the
+    /// first such lane.
     fn track<W: Write>(&mut self, out: &mut Sequence<W>, lane: usize) -> io::Result<u64> {
         if let Some(track) = self.tracks.get(lane) {
             return Ok(*track);
@@ -138,7 +139,7 @@ impl Row {
     }
 }
 
-/// All rows. Grows with the number of queues, agents and streams.
+/// All rows. Memory grows with the number of queues, agents and streams.
 #[derive(Debug, Default)]
 pub(super) struct Rows {
     rows: Vec<Row>,
@@ -152,8 +153,9 @@ pub(super) struct Rows {
 }
 
 impl Rows {
-    /// A place for `begin..end` in the row `key`, and the number of the row's name for native events, if `native`. Where more overlap than there are lanes, a timed span gets a track for itself,
-    /// and another becomes an instant.
+    /// A place for `begin..end` in the row `key`, and the interned number of the row's name if
+    /// `native`. If more spans overlap than there are lanes, a timed span gets a track of its own,
+    /// and any other span becomes an instant.
     pub(super) fn place<W: Write>(
         &mut self,
         out: &mut Sequence<W>,
@@ -187,7 +189,7 @@ impl Rows {
         Ok((place, row.interned.0))
     }
 
-    /// The number of a row, which begins if it is new.
+    /// The index of a row, which is created if it is new.
     fn number<W: Write>(
         &mut self,
         out: &mut Sequence<W>,
@@ -210,7 +212,7 @@ impl Rows {
         Ok(number)
     }
 
-    /// The track above those of an agent.
+    /// The track of an agent, above those of its rows.
     pub(super) fn agent<W: Write>(
         &mut self,
         out: &mut Sequence<W>,
@@ -246,7 +248,7 @@ impl Rows {
         self.named_counter(out, gpus, what, node)
     }
 
-    /// The track of an agent's memory that is held, in bytes.
+    /// The track of a counter of an agent's memory, in bytes.
     pub(super) fn held_bytes<W: Write>(
         &mut self,
         out: &mut Sequence<W>,

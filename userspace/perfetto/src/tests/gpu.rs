@@ -92,7 +92,7 @@ fn only_real_times_are_on_the_tracks_of_gpus() {
             ),
         ])
     );
-    // Every track of an agent is under it.
+    // Every track of an agent is below the agent's track.
     for (name, agent) in [
         ("COMPUTE Agent 1 QUEUE 1 GPU", "Agent 1 (gfx90a)"),
         ("COPY to Agent 0 CPU", "Agent 0 (AMD EPYC, \"7713\")"),
@@ -220,7 +220,7 @@ fn flows_lead_from_both_calls_to_the_gpu() {
         );
         assert_eq!(ends.len(), 1 + 7 + 3);
     }
-    // Nobody is known to have asked for this one.
+    // No call is known to have submitted this one.
     assert!(by_dispatch(&decoded, 8).flows.is_empty());
     let mut same = dispatch(1, START, exact(START + 10, START + 20));
     same.origin.outermost = same.origin.innermost;
@@ -244,7 +244,7 @@ fn kernels_at_the_same_time_are_on_lanes_of_one_name() {
     ]));
     let tracks: Vec<u64> = (1..=4).map(|id| by_dispatch(&decoded, id).track).collect();
     assert_eq!(tracks[0], tracks[2], "one follows the other");
-    // Its end would be written after the beginning that is there already.
+    // Its end would be written after the begin that is already there.
     assert_eq!(tracks[3], tracks[1]);
     assert_ne!(tracks[0], tracks[1]);
     let names: BTreeSet<String> = (1..=4)
@@ -309,7 +309,7 @@ fn more_at_once_than_there_are_lanes_is_drawn_too() {
             .len(),
         200
     );
-    // What has no length of its own needs none.
+    // Work without a length of its own needs no slice.
     let decoded = trace(&works(between(Quality::Bounded, START + 10, START + 20)));
     let marks = decoded.instants_of("kernel_dispatch_untimed").len();
     assert_eq!((gpu_slices(&decoded).len(), marks), (64, 136));
@@ -422,7 +422,7 @@ fn streams_in_place_of_queues() {
     by_stream.track("COPY to Agent 1 STREAM 2 of process 100 GPU");
 }
 
-/// Of a grid of 1024 x 4 x 1 work-items in workgroups of 64.
+/// A launch of a grid of 1024 x 4 x 1 work-items in workgroups of 64.
 fn assert_launch(launch: &ComputeKernelLaunch) {
     let sizes = |dim: &Option<Dim3>| {
         let dim = dim.clone().unwrap();
@@ -436,7 +436,8 @@ fn assert_launch(launch: &ComputeKernelLaunch) {
         .map(|arg| (arg.name(), arg.uint_value()))
         .collect();
     assert_eq!(args["thread_count"], 4096);
-    // VGPRs and accumulation VGPRs, if the kernel is known; and group memory, of which it declares a part.
+    // VGPRs and accumulation VGPRs, if the kernel is known; and group memory, part of which the
+    // kernel declares.
     if args.len() > 1 {
         assert_eq!(args["registers_per_thread"], 8 + 4);
         assert_eq!(args["shared_mem_static"] + args["shared_mem_dynamic"], 600);
@@ -499,7 +500,7 @@ fn native_events_hold_the_same_spans() {
         })
         .collect();
     assert_eq!(found, drawn);
-    // By default each is there once.
+    // By default, each piece of work is there once.
     let decoded = trace(&events());
     let native = |data: &Option<_>| matches!(data, Some(Data::GpuRenderStageEvent(_)));
     assert!(!decoded.packets.iter().any(|packet| native(&packet.data)));

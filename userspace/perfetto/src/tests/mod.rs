@@ -1,5 +1,5 @@
-//! Traces written from made-up events, decoded with the generated code and put together as trace
-//! processor does it.
+//! Traces written from synthetic events, decoded with `prost` and interpreted as trace processor
+//! does.
 
 mod gpu;
 mod nesting;
@@ -28,7 +28,7 @@ use self::protos::{
 };
 use crate::{PerfettoOptions, exporter::TraceWriter, sequence::Sequence};
 
-/// A function with the parameters (name, kind, slot).
+/// A function with these parameters (name, kind, slot).
 fn function(
     id: u32,
     name: &str,
@@ -82,11 +82,11 @@ fn bytes(events: &[Event]) -> Vec<u8> {
     trace.finish().unwrap()
 }
 
-/// The packets of a trace, those that are compressed too.
+/// The packets of a trace, including compressed ones.
 fn packets(bytes: &[u8]) -> Vec<TracePacket> {
     let parse = |bytes: &[u8]| {
         let trace = Trace::decode(bytes).unwrap();
-        // What is unknown is passed over: then something would be missing here.
+        // Unknown fields are skipped by the decoder and would be missing here.
         assert_eq!(
             trace.encoded_len(),
             bytes.len(),
@@ -110,7 +110,7 @@ fn trace(events: &[Event]) -> Decoded {
     Decoded::new(&bytes(events))
 }
 
-/// [`trace`] as `options` say.
+/// [`trace`] with `options`.
 fn trace_with(events: &[Event], options: PerfettoOptions) -> Decoded {
     let mut trace = TraceWriter::with_options(Vec::new(), options).unwrap();
     for event in events {
@@ -137,9 +137,10 @@ struct Shown {
     category: String,
     begin: u64,
     end: u64,
-    /// Annotations as `name` or `dictionary.name` or `array[index].name`; integers in decimal, pointers in hex.
+    /// Annotations as `name`, `dictionary.name` or `array[index].name`; integers in decimal,
+    /// pointers in hex.
     notes: BTreeMap<String, String>,
-    /// `corr_id` of the slice around it.
+    /// `corr_id` of the enclosing slice.
     inside: Option<u64>,
     flows: Vec<u64>,
 }
@@ -157,21 +158,21 @@ impl Shown {
 #[derive(Debug, Default)]
 struct Decoded {
     packets: Vec<TracePacket>,
-    /// By begin.
+    /// In order of begin.
     slices: Vec<Shown>,
     instants: Vec<Shown>,
-    /// Values by track, in order of time.
+    /// Integer values by track, in order of time.
     counters: BTreeMap<u64, Vec<(u64, i64)>>,
-    /// Those with values that are no whole numbers.
+    /// Floating-point values by track, in order of time.
     reals: BTreeMap<u64, Vec<(u64, f64)>>,
-    /// The last one for each uuid.
+    /// The last descriptor of each uuid.
     tracks: BTreeMap<u64, TrackDescriptor>,
-    /// How often interned strings were forgotten.
+    /// How often the interned strings were reset.
     resets: usize,
 }
 
 impl Decoded {
-    /// Decodes and checks what every trace must fulfil.
+    /// Decodes a trace and checks the invariants of all traces.
     fn new(bytes: &[u8]) -> Self {
         let packets = packets(bytes);
         let mut decoded = Self::default();
@@ -237,7 +238,7 @@ impl Decoded {
                 _ => {}
             }
         }
-        // Trace processor sorts like this, and keeps the file's order among equals.
+        // Trace processor sorts like this, and keeps the file's order among equal times.
         events.sort_by_key(|(time, ..)| *time);
         let mut stacks: HashMap<u64, Vec<Shown>> = HashMap::new();
         for (time, event, mut shown) in events {

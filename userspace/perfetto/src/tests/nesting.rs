@@ -5,12 +5,12 @@ use proptest::prelude::*;
 
 use super::{call, trace};
 
-/// A call and those inside it.
+/// A call and the calls inside it.
 #[derive(Clone, Debug)]
 struct Node {
-    /// ns from the end of what comes before, or from the enclosing call's beginning.
+    /// Time in ns since the end of the previous call, or since the begin of the enclosing one.
     gap: u64,
-    /// ns after the last call inside.
+    /// Time in ns after the last call inside.
     rest: u64,
     inside: Vec<Node>,
 }
@@ -76,8 +76,8 @@ impl Layout {
     }
 }
 
-/// Each call has one slice, inside that of its parent, at its own times but for a few ns where calls
-/// took no time.
+/// Checks that each call has one slice, inside that of its parent, with the call's times up to a
+/// few ns where calls took no time.
 fn check(calls: &[Call], ordered: &[Call]) -> Result<(), TestCaseError> {
     let events: Vec<Event> = ordered.iter().cloned().map(Event::Call).collect();
     let decoded = trace(&events);
@@ -114,7 +114,7 @@ proptest! {
         check(&calls, &calls)?;
     }
 
-    /// Groups as the collector's rounds make them: by end, and by begin inside.
+    /// Groups as the collector's rounds produce them: sorted by end, and by begin inside.
     #[test]
     fn calls_of_several_groups_nest(forest in forest(), round in 1..40_u64) {
         let calls = Layout::calls(&forest, Begins::Differ);
@@ -123,7 +123,7 @@ proptest! {
         check(&calls, &ordered)?;
     }
 
-    /// The decoder checks that every beginning has an end and every end a beginning.
+    /// The decoder checks that every begin has an end and vice versa.
     #[test]
     fn damaged_calls_still_make_a_readable_trace(
         calls in proptest::collection::vec((0..60_u64, 0..60_u64, 0..5_u64, 0..3_u32, 0..4_u8), 0..60),

@@ -55,7 +55,7 @@ fn compressed_packets_are_the_same_and_far_smaller() {
     assert_eq!(Decoded::new(&compressed).slices.len(), 5_000);
 }
 
-/// An output with room for some bytes only.
+/// An output with room for this many bytes.
 struct Full(usize);
 
 impl Write for Full {

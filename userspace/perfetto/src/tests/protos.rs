@@ -1,8 +1,9 @@
-//! Those of Perfetto's messages that a trace of gputrace has, as `protos/perfetto/trace/**.proto` of
+//! Perfetto's messages that gputrace's traces contain, as `protos/perfetto/trace/**.proto` of
 //! Perfetto 51 declares them: for each field, its type, whether it is repeated, and its number.
 //!
-//! Transcribed, since the generated code for all of Perfetto's messages is 355,000 lines. That numbers
-//! and types are Perfetto's is seen by `tests/official_reader.rs`, which has Perfetto's own code read traces.
+//! Transcribed by hand, because the generated code for all of Perfetto's messages is 355,000 lines.
+//! `tests/official_reader.rs` checks the numbers and types: there, Perfetto's own code reads
+//! traces.
 
 use prost::{Message, Oneof};
 
@@ -79,7 +80,7 @@ pub(super) struct GpuSpecification {
     pub(super) category: Option<u32>,
 }
 
-/// `EventCategory`, `EventName` and `DebugAnnotationName`, which agree in these.
+/// `EventCategory`, `EventName` and `DebugAnnotationName`, which have these fields in common.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct Named {
     #[prost(uint64, optional, tag = "1")]
@@ -244,24 +245,24 @@ pub(super) struct TrackDescriptor {
 }
 
 impl TrackDescriptor {
-    /// The process that the track stands for; 0 if it stands for none.
+    /// Process id of a process track; 0 for other tracks.
     pub(super) fn pid(&self) -> i32 {
         self.process.as_ref().map_or(0, ProcessDescriptor::pid)
     }
 
-    /// The thread that the track stands for; 0 if it stands for none.
+    /// Thread id of a thread track; 0 for other tracks.
     pub(super) fn tid(&self) -> i32 {
         self.thread.as_ref().map_or(0, ThreadDescriptor::tid)
     }
 
-    /// Name of that process; empty if there is none.
+    /// Name of that process; empty if it is not a process track.
     pub(super) fn process_name(&self) -> &str {
         self.process
             .as_ref()
             .map_or("", ProcessDescriptor::process_name)
     }
 
-    /// Name of that thread; empty if there is none.
+    /// Name of that thread; empty if it is not a thread track.
     pub(super) fn thread_name(&self) -> &str {
         self.thread
             .as_ref()

@@ -122,7 +122,7 @@ fn main_thread_call(correlation: u64, begin: u64) -> Event {
     Event::Call(call)
 }
 
-/// Names of the process and the thread on whose track a call is, and that track.
+/// Names of the process and of the thread on whose track a call is, and that track's uuid.
 fn place(decoded: &super::Decoded, correlation: u64) -> (&str, &str, u64) {
     let thread = &decoded.tracks[&decoded.slice(correlation).track];
     let process = &decoded.tracks[&thread.parent_uuid()];
@@ -137,7 +137,7 @@ fn a_reused_id_gets_a_track_of_its_own() {
         main_thread_call(1, 10),
         Event::Call(call(2, 0, 11, 12)),
         lifetime(20, 10, 11, LifetimeChange::Exited),
-        // News come before the event that they belong to.
+        // The new name comes before the event that it belongs to.
         thread(10, 11, "new"),
         lifetime(21, 10, 11, LifetimeChange::ThreadStarted { creator: 10 }),
         Event::Call(call(3, 0, 22, 23)),
@@ -167,7 +167,7 @@ fn a_reused_id_gets_a_track_of_its_own() {
 
 #[test]
 fn another_program_gets_a_track_of_its_own_if_the_first_drew_anything() {
-    // As the kernel does it: the new name comes first, and with each event the news that belong to it.
+    // As in the kernel: the new name comes first, then the event that it belongs to.
     let exec = |time| {
         let app = || "app".to_owned();
         [
@@ -219,7 +219,7 @@ fn ranges_of_the_next_program_have_tracks_of_their_own() {
     };
     text.range = Some(RangeKind::Free);
     let app = || "app".to_owned();
-    // Both programs have ranges that overlap, which need two tracks each.
+    // Both programs have overlapping ranges, which need two tracks each.
     let decoded = trace(&[
         Event::Function(text),
         process(10, "sh"),

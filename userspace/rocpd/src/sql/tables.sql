@@ -315,7 +315,7 @@ CREATE TABLE gputrace_dispatch{uuid} (
     barrier INTEGER NOT NULL,
     read_later INTEGER NOT NULL,                -- 1: the packet was read after its doorbell
     kernel_class INTEGER,                       -- of which its duration is the mean; NULL: it is not an estimate of a class
-    estimate_error INTEGER,                     -- standard error of that mean, ns
+    estimate_error INTEGER,                     -- standard error of an estimated duration, ns; NULL: exact or not known
     duration BIGINT,                            -- ns, exact or estimated; NULL if not known
     duration_error BIGINT                       -- its standard error, ns; those of dispatches with one kernel_class (or none)
                                                 -- add up, those of different ones are independent
@@ -339,7 +339,10 @@ CREATE TABLE gputrace_kernel_class{uuid} (
     dispatches INTEGER NOT NULL,
     told TEXT NOT NULL,                         -- apart: there is a mean; mixed, unseen: why there is none
     mean REAL,                                  -- duration of a dispatch, ns
-    mean_error REAL                             -- its standard error, ns
+    mean_error REAL,                            -- its standard error, ns
+    shorter REAL,                               -- of a class with two lengths, ns
+    longer REAL,                                -- likewise
+    longer_share REAL                           -- how many of its dispatches are longer, 0 to 1
 );
 
 -- Every copy, likewise.

@@ -1,5 +1,5 @@
-//! The names of all files that gputrace makes of a recording: what one of the same name would replace, and what belongs to
-//! the old one if that is asked for.
+//! Names of all files that gputrace makes of a recording. A new recording must not replace such
+//! files unless asked to, and then removes all of them.
 
 use gputrace_abi::domain::Domain;
 use gputrace_analysis::report;
@@ -7,27 +7,27 @@ use gputrace_export::{OutputDir, OutputError};
 
 use super::formats::Format;
 
-/// The capture.
+/// File name of the capture.
 pub(crate) fn capture(name: &str) -> String {
     format!("{name}.gtcap")
 }
 
-/// Endings of files beside those of formats.
+/// Endings of files that belong to no format.
 const ENDINGS: [&str; 3] = ["_wall_clock.txt", "_wall_clock.json", "_config.json"];
 
-/// Domains of CSV files that are none of the recorder's.
+/// Stems of CSV files that belong to no single domain.
 const OTHER_STEMS: [&str; 2] = ["other_api", "counter"];
 
-/// Ending of the page that `gputrace report` makes. Other pages may have such a name, too.
+/// Ending of the page that `gputrace report` makes. Other pages may have the same ending.
 const PAGE: &str = ".html";
 
-/// The directory of an OTF2 archive.
+/// Suffix of the directory of an OTF2 archive.
 const ARCHIVE: &str = "_results";
 
-/// Endings of the files in it.
+/// Endings of the files in that directory.
 const IN_ARCHIVE: [&str; 2] = [".evt", ".def"];
 
-/// The names of all files but the capture, and of no directory.
+/// Names of all files of a recording except its capture; directories are not included.
 fn files(name: &str, summary_file: Option<&str>) -> Vec<String> {
     let of_formats = Format::all().flat_map(Format::files);
     let mut endings: Vec<String> = of_formats
@@ -50,10 +50,11 @@ fn files(name: &str, summary_file: Option<&str>) -> Vec<String> {
         .collect()
 }
 
-/// Checks that there is nothing of a recording called `name` in `directory`.
+/// Checks that `directory` has no files of a recording called `name`.
 ///
 /// # Errors
-/// [`OutputError::Exists`] with what there is.
+///
+/// [`OutputError::Exists`] with the files found.
 pub(crate) fn must_not_be(
     directory: &OutputDir,
     name: &str,
@@ -70,10 +71,11 @@ pub(crate) fn must_not_be(
         .try_for_each(|file| directory.must_not_have(file))
 }
 
-/// Removes what an earlier recording called `name` left in `directory`, except for its capture. Links are removed, not
-/// followed.
+/// Removes the files that an earlier recording called `name` left in `directory`, except its
+/// capture. Symbolic links are removed, not followed.
 ///
 /// # Errors
+///
 /// [`OutputError`] if one of the files cannot be removed.
 pub(crate) fn remove(
     directory: &OutputDir,
@@ -133,7 +135,7 @@ mod tests {
             "of another recording",
         )
         .unwrap();
-        // There are at least a file of each format but OTF2, and some for CSV.
+        // Every format except OTF2 has at least one file, and CSV has several.
         assert!(
             names(temporary.path()).len() > 16,
             "{:?}",

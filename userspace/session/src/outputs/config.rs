@@ -1,5 +1,5 @@
-//! How outputs are made, in rocprofv3's words: members of its configuration (`output_config.hpp`, `config.hpp`), which its JSON
-//! documents and `--output-config` tell.
+//! The output options in rocprofv3's terms: members of its configuration (`output_config.hpp`,
+//! `config.hpp`), as shown in its JSON documents and by `--output-config`.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 use super::formats::Format;
 use crate::request::Formats;
 
-/// The members that `formats` are about, for outputs called `name` in `directory`.
+/// The configuration members that follow from `formats`, for outputs called `name` in `directory`.
 #[must_use]
 pub fn output_config(formats: &Formats, directory: &Path, name: &str) -> Map<String, Value> {
     let Formats {
@@ -49,7 +49,7 @@ pub fn output_config(formats: &Formats, directory: &Path, name: &str) -> Map<Str
         }
     }
     if kernels.hide_markers {
-        // They were recorded all the same.
+        // Hidden markers count as not traced, although they were recorded.
         members.insert("marker_api_trace".to_owned(), false.into());
     }
     members

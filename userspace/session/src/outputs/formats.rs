@@ -1,6 +1,8 @@
-//! The output formats, one row each: everything that the command line and a recording know of a format.
+//! The output formats, one row each: everything that the command line and a recording know about a
+//! format.
 //!
-//! A new one is a row here, behind an [`Exporter`], and a line in `docs/guide/formats.md`.
+//! A new format needs a row here, an implementation of [`Exporter`], and a line in
+//! `docs/guide/formats.md`.
 
 use std::fmt;
 
@@ -22,23 +24,23 @@ use crate::{
     request::{Formats, LiveFormat},
 };
 
-/// Everything about one format.
+/// Everything known about one format.
 struct Row {
-    /// What `-f` calls it. An exporter's [`Exporter::format`] is the same.
+    /// Name for `-f`, the same as its exporter's [`Exporter::format`].
     name: &'static str,
-    /// Its line in the help text.
+    /// Line in the help text.
     help: &'static str,
-    /// Endings of its files, behind the recording's name. The CSV files of domains are not among them:
+    /// Endings of its files, after the recording's name. The CSV files of domains are not listed:
     /// their names follow from the domains.
     files: &'static [&'static str],
-    /// The member of rocprofv3's configuration that says whether it is made; `None` if rocprofv3 does
-    /// not have the format.
+    /// Member of rocprofv3's configuration that says whether this format is written; `None` if
+    /// rocprofv3 does not have the format.
     config_key: Option<&'static str>,
-    /// How it is shown while the recording goes on; `None` if it cannot be.
+    /// How the format is shown during the recording; `None` if it cannot be.
     live: Option<LiveFormat>,
-    /// Checks before a recording that all is there that the format needs.
+    /// Checks before the recording that everything the format needs is available.
     check: fn() -> Result<(), SessionError>,
-    /// Starts its files.
+    /// Creates its files.
     begin: fn(&Beginning<'_>) -> Result<Box<dyn Exporter>, ExportError>,
 }
 
@@ -47,12 +49,12 @@ struct Beginning<'a> {
     directory: &'a OutputDir,
     /// First part of the names of its files.
     name: &'a str,
-    /// What was asked for.
+    /// The output options.
     formats: &'a Formats,
 }
 
 impl Beginning<'_> {
-    /// The name of a format's only file.
+    /// File name of a format that has a single file.
     fn results(&self, ending: &str) -> String {
         format!("{}_results.{ending}", self.name)
     }
@@ -90,6 +92,7 @@ static ROWS: [Row; 8] = [
             "_counter_collection.csv",
             "_domain_stats.csv",
             "_kernel_classes.csv",
+            "_kernel_names.csv",
             "_loss.csv",
             "_unfinished_calls.csv",
         ],
@@ -162,7 +165,7 @@ static ROWS: [Row; 8] = [
     },
     Row {
         name: "parquet",
-        help: "Apache Parquet, a file for each table",
+        help: "Apache Parquet, one file per table",
         files: &[
             "_calls.parquet",
             "_kernels.parquet",
@@ -195,7 +198,7 @@ fn nothing_needed() -> Result<(), SessionError> {
     Ok(())
 }
 
-/// An output format: a row of the registry.
+/// An output format: one row of the registry.
 #[derive(Clone, Copy)]
 pub struct Format(&'static Row);
 
@@ -205,51 +208,53 @@ impl Format {
         ROWS.iter().map(Self)
     }
 
-    /// The format that users call `name`, in letters of any case.
+    /// Finds a format by its name, ignoring case.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         Self::all().find(|format| format.name().eq_ignore_ascii_case(name))
     }
 
-    /// The name that users give it.
+    /// Name as users write it.
     #[must_use]
     pub fn name(self) -> &'static str {
         self.0.name
     }
 
-    /// Its line in the help text, without a full stop.
+    /// Line in the help text, without a full stop.
     #[must_use]
     pub fn help(self) -> &'static str {
         self.0.help
     }
 
-    /// How it is shown while the recording goes on; `None` if it cannot be.
+    /// How the format is shown during the recording; `None` if it cannot be.
     #[must_use]
     pub fn live(self) -> Option<LiveFormat> {
         self.0.live
     }
 
-    /// Endings of its files, behind the recording's name, except those that follow from domains.
+    /// Endings of its files, after the recording's name, without those that follow from domains.
     pub(crate) fn files(self) -> &'static [&'static str] {
         self.0.files
     }
 
-    /// The member of rocprofv3's configuration that says whether the format is made.
+    /// Member of rocprofv3's configuration that says whether this format is written.
     pub(crate) fn config_key(self) -> Option<&'static str> {
         self.0.config_key
     }
 
-    /// Checks that all is there that the format needs.
+    /// Checks that everything the format needs is available.
     ///
     /// # Errors
+    ///
     /// [`SessionError`] that says what is missing.
     pub(crate) fn check(self) -> Result<(), SessionError> {
         (self.0.check)()
     }
 
-    /// Starts its files in `directory`, with names that begin with `name`.
+    /// Creates its files in `directory`, with names that begin with `name`.
     ///
     /// # Errors
+    ///
     /// [`ExportError`] if a file cannot be created, or something that the format needs is missing.
     pub(crate) fn begin(
         self,

@@ -1,11 +1,12 @@
-//! Output while the recording goes on: `-f text -o -`.
+//! Output during the recording: `-f text -o -`.
 //!
-//! A thread reads the capture behind the collector's back, as it grows, makes events of it and lines of these. So the
-//! collector waits for nobody, what is shown is exactly what is captured, and memory is bounded. The capture has no name then, and
-//! what has been read of it is given back to the file system.
+//! A thread reads the capture while it grows and turns it into events and lines. The collector
+//! therefore never waits, the output shows exactly what was captured, and memory is bounded. The
+//! capture is an unnamed file, and the parts that have been read are given back to the file system.
 //!
-//! A reader that pauses (`| less`) holds up nobody either: up to [`MOST_UNREAD`] bytes wait for it. What comes then is
-//! lost, counted in the account, and told once. Where `/tmp` is memory, it is memory that waits.
+//! A paused reader (`| less`) delays nobody either: up to [`MOST_UNREAD`] bytes are kept for it.
+//! Data beyond that is lost, counted in the account, and reported once. If `/tmp` is a memory file
+//! system, this data occupies memory.
 
 use std::{
     fs::File,
@@ -32,27 +33,27 @@ use crate::{
     request::{Formats, LiveFormat},
 };
 
-/// How long to wait for more of the capture before looking again.
+/// Pause before checking again whether the capture has grown.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// Bytes of the recording that wait for a reader that has paused.
+/// Maximum number of captured bytes kept for a paused reader.
 pub(crate) const MOST_UNREAD: u64 = 256 << 20;
 
-/// Bytes that are given back to the file system at a time.
+/// Number of read bytes after which space is given back to the file system.
 const HOLE: u64 = 16 << 20;
 
-/// The thread that shows a recording.
+/// The thread that shows a recording while it is made.
 #[derive(Debug)]
 pub(crate) struct Live {
     over: Arc<AtomicBool>,
-    /// Bytes of the capture that have been read.
+    /// Number of bytes of the capture that have been read.
     read: Arc<AtomicU64>,
     closed: Arc<Notify>,
     done: oneshot::Receiver<Result<Outputs, SessionError>>,
 }
 
 impl Live {
-    /// Shows the recording whose capture `file` is, from its beginning, on standard output.
+    /// Starts showing the recording on standard output, from its beginning; `file` is its capture.
     pub(crate) fn start(file: File, format: LiveFormat, formats: Formats) -> io::Result<Self> {
         let over = Arc::new(AtomicBool::new(false));
         let read = Arc::new(AtomicU64::new(0));
@@ -88,7 +89,7 @@ impl Live {
             let mut report = run_with(timeline, exporters, stages, &mut |_| {
                 ControlFlow::Continue(())
             });
-            // That nobody reads any more is no failure; the recording has ended for it.
+            // A closed output is not a failure: it ends the recording.
             report.failures.clear();
             Ok(Outputs {
                 report,
@@ -100,7 +101,7 @@ impl Live {
         thread::Builder::new()
             .name("live".to_owned())
             .spawn(move || {
-                // Whoever waited may have given up.
+                // The receiver may have given up already.
                 let _ = sender.send(show());
                 ended.notify_one();
             })?;
@@ -112,18 +113,18 @@ impl Live {
         })
     }
 
-    /// Has the writer of the capture keep what nobody has read yet within [`MOST_UNREAD`].
+    /// Makes the capture's writer limit the unread part of the capture to [`MOST_UNREAD`].
     pub(crate) fn limit<S: Sink>(&self, writer: &mut CaptureWriter<S>) {
         writer.limit(Arc::clone(&self.read), MOST_UNREAD);
     }
 
-    /// Waits until nobody reads the output any more, or it cannot go on.
+    /// Waits until the output is closed by its reader or cannot be continued.
     pub(crate) fn closed(&self) -> impl Future<Output = ()> + use<> {
         let closed = Arc::clone(&self.closed);
         async move { closed.notified().await }
     }
 
-    /// Waits until everything is shown, now that the capture is complete.
+    /// Waits until everything has been shown. The capture must be complete.
     pub(crate) async fn finish(self) -> Result<Outputs, SessionError> {
         self.over.store(true, Ordering::Release);
         self.done.await.unwrap_or_else(|_| {
@@ -135,7 +136,7 @@ impl Live {
     }
 }
 
-/// A stream that several hands write to, and that tells when nobody reads it.
+/// A stream shared by several writers, which signals when its reader is gone.
 #[derive(Clone, Debug)]
 struct Out {
     stream: Arc<Mutex<BufWriter<io::Stdout>>>,
@@ -166,7 +167,7 @@ impl Write for Out {
     }
 }
 
-/// A file that grows until the recording is over; its end is waited for.
+/// A file that grows until the recording is over. Reads at its end wait for more data.
 #[derive(Debug)]
 struct Following {
     file: File,
@@ -180,7 +181,7 @@ struct Following {
 impl Read for Following {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         loop {
-            // Before the reading: what is written before it is over is then read.
+            // Loaded before reading, so that everything written before the end is still read.
             let over = self.over.load(Ordering::Acquire);
             let count = self.file.read(buffer)?;
             if count > 0 || over {
@@ -189,7 +190,8 @@ impl Read for Following {
                 self.give_back();
                 return Ok(count);
             }
-            // Nothing more for now: show what there is. That nobody reads it is told to those who write.
+            // No more data for now: show what there is. Flush errors are reported by the next
+            // write.
             let _ = self.out.flush();
             thread::park_timeout(PAUSE);
         }
@@ -197,9 +199,10 @@ impl Read for Following {
 }
 
 impl Following {
-    /// Makes a hole of what has been read. A file system that cannot keeps it until the end.
+    /// Punches a hole where data has been read. File systems without hole punching keep the space
+    /// in use until the end.
     fn give_back(&mut self) {
-        // The reader has looked at the first block already, and never goes back to others.
+        // The reader has finished with the first block, and never seeks back to other blocks.
         if self.position - self.given_back >= HOLE {
             let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
             let _ = fallocate(

@@ -13,25 +13,26 @@ use super::{
 };
 use crate::request::OutputRequest;
 
-/// How many names are tried for a recording that has none of its own.
+/// Maximum number of names tried for a recording without a name of its own.
 const ATTEMPTS: u32 = 1000;
 
-/// A directory, and how the files in it begin.
+/// The directory for outputs, and the first part of their file names.
 #[derive(Debug)]
 pub(crate) struct OutputLocation {
     pub(crate) directory: OutputDir,
-    /// `None`: the process id.
+    /// First part of the file names; `None`: the process id.
     name: Option<String>,
     force: bool,
-    /// Of the file for summaries.
+    /// Name of the file for summaries.
     summary_file: Option<String>,
-    /// The capture has no name: it is gone when the recording is over.
+    /// Whether the capture is an unnamed file that disappears when the recording is over.
     nameless: bool,
 }
 
 impl OutputLocation {
-    /// The place that `request` asks for; `None` if that is known only once the process is there. What can be found wrong
-    /// before is found now.
+    /// Determines the location that `request` asks for; `None` if it depends on the process and
+    /// that does not exist yet. Errors that do not depend on the process are reported in either
+    /// case.
     pub(crate) fn find(
         request: &OutputRequest,
         names: &Names,
@@ -48,7 +49,7 @@ impl OutputLocation {
                 nameless: true,
             }));
         }
-        // Also before its placeholders have values.
+        // Checked even while placeholders have no values yet.
         if let Some(name) = &request.name {
             split(&request.directory, name)?;
         }
@@ -75,7 +76,8 @@ impl OutputLocation {
         Ok(Some(place))
     }
 
-    /// Creates the capture. With its path, and what the names of all files begin with.
+    /// Creates the capture. Returns its file, its path, and the first part of the names of all
+    /// files.
     pub(crate) fn create(&self, fallback: &str) -> Result<(File, PathBuf, String), OutputError> {
         if self.nameless {
             return Ok((
@@ -87,7 +89,8 @@ impl OutputLocation {
         if let Some(name) = &self.name {
             return self.create_as(name);
         }
-        // Process ids come again; the program runs already, so another name is better than none.
+        // Process ids are reused. The program is running already, so a different name is better
+        // than none.
         let mut name = fallback.to_owned();
         for attempt in 2..ATTEMPTS {
             match self.create_as(&name) {
@@ -117,12 +120,12 @@ impl OutputLocation {
     }
 }
 
-/// Better now than when a program has been started.
+/// Checks that a file can be created, before a program is started.
 fn try_out(directory: &OutputDir) -> Result<(), OutputError> {
     directory.file(".gputrace").map(drop)
 }
 
-/// Directory and name, if all placeholders have values.
+/// Resolves directory and name, if all placeholders have values.
 fn resolve(
     request: &OutputRequest,
     names: &Names,
@@ -140,9 +143,11 @@ fn resolve(
     Ok(Some((directory, Some(name))))
 }
 
-/// Directory and name of outputs for which `name` was given, which may have directories in it, as rocprofv3 allows.
+/// Splits an output name into directory and name. As in rocprofv3, `name` may contain directories;
+/// they are appended to `directory`.
 ///
 /// # Errors
+///
 /// [`OutputError::Name`] if no file name can begin with it.
 pub fn split(directory: &Path, name: &str) -> Result<(PathBuf, String), OutputError> {
     let (directory, last) = match name.rsplit_once('/') {

@@ -1,4 +1,4 @@
-//! Making outputs of a capture, at the end of a recording or later.
+//! Makes outputs of a capture, at the end of a recording or later.
 
 mod artifacts;
 pub(crate) mod config;
@@ -30,16 +30,16 @@ use crate::{
     request::{Formats, LiveFormat},
 };
 
-/// What an export made.
+/// Result of an export.
 #[derive(Debug)]
 pub struct Outputs {
-    /// Files, failures and gaps.
+    /// Files written, failures, and gaps in the recording.
     pub report: Report,
-    /// The summary and the tables that were asked for, unless they are in a file; else empty.
+    /// The requested summary and tables; empty if they were written into a file.
     pub summary: String,
-    /// That probes took much of the programs' time, if so; else empty.
+    /// A warning that probes took much of the programs' time; empty if they did not.
     pub costs: String,
-    /// Whether there are no formats because the capture has fewer bytes than were asked for.
+    /// Whether formats were left out because the capture is smaller than the requested minimum.
     pub too_small: bool,
 }
 
@@ -47,8 +47,8 @@ pub struct Outputs {
 ///
 /// # Errors
 ///
-/// [`SessionError`] if the capture cannot be read at all or no output file can be begun. What goes wrong
-/// with one format later is in the report, and the other formats are complete.
+/// [`SessionError`] if the capture cannot be read at all or no output file can be created. A later
+/// failure of one format is in the report; the other formats are then complete.
 pub fn export(
     path: &Path,
     directory: &OutputDir,
@@ -71,11 +71,11 @@ pub fn export(
     export_from(timeline, stages, directory, name, formats, progress)
 }
 
-/// As [`export`], of what `stages` let through of any source.
+/// Like [`export`], for the events of any source that pass `stages`.
 ///
 /// # Errors
 ///
-/// [`SessionError`] if no output file can be begun.
+/// [`SessionError`] if no output file can be created.
 pub fn export_from(
     source: impl Source + Send + 'static,
     stages: Stages,
@@ -108,12 +108,12 @@ pub fn export_from(
         match format.begin(directory, name, formats) {
             Ok(exporter) => exporters.push(exporter),
             Err(ExportError::Output(error)) => return Err(error.into()),
-            // It lacks what the others do not need.
+            // A requirement of this format is missing; the other formats do not need it.
             Err(error) => failures.push((format.name(), error)),
         }
     }
     let mut report = run_with(Prefetch::new(source), exporters, stages, progress);
-    // Nobody may be reading any more (`gputrace export … -o - | head`).
+    // The reader of standard output may be gone (`gputrace export … -o - | head`).
     report
         .failures
         .retain(|(_, error)| formats.stdout.is_none() || !is_broken_pipe(error));
@@ -152,12 +152,12 @@ fn write_summary(directory: &OutputDir, name: &str, text: &str) -> Result<Output
     file.finish("summary")
 }
 
-/// The summary and the tables that were asked for.
+/// The requested summary and tables.
 #[derive(Debug)]
 pub(crate) struct Summaries(SharedText);
 
 impl Summaries {
-    /// Adds to `exporters` what makes them.
+    /// Adds the exporters that make them to `exporters`.
     pub(crate) fn new(formats: &Formats, exporters: &mut Vec<Box<dyn Exporter>>) -> Self {
         let text = SharedText::default();
         if formats.summary {
@@ -172,7 +172,7 @@ impl Summaries {
         Self(text)
     }
 
-    /// Their text, once the exporters are done.
+    /// Takes the text, once the exporters are done.
     pub(crate) fn take(&self) -> String {
         self.0.take()
     }

@@ -1,24 +1,25 @@
 //! Placeholders in the names of outputs: `-o run.%rank% -d 'out/%env{JOB}%'`.
 //!
-//! The keys and their meanings are those of rocprofv3 (`output_key.cpp` and `format_path.cpp` of rocprofiler-sdk). There
-//! they are about the process that the tool is in; here, about the first process of the recording. Values are put in
-//! once: a placeholder inside a value stays as it is.
+//! The keys and their meanings are those of rocprofv3 (`output_key.cpp` and `format_path.cpp` of
+//! rocprofiler-sdk). There they refer to the process that contains the tool; here, to the first
+//! process of the recording. Values are inserted only once: a placeholder inside a value stays as
+//! it is.
 //!
-//! Values are chosen by whoever runs that process, while root may be the one who makes the files. So each value is a part
-//! of one file name ([`Outside::file_name`]): it names no other directory, hides no file and is of limited length, and a
-//! path that is relative stays so. Only `%cwd%` and the dates may have directories: both are gputrace's own, and so
-//! are the variables with the formats of dates.
+//! Whoever runs that process chooses the values, while root may create the files. So each value is
+//! a part of one file name ([`Outside::file_name`]): it names no other directory, hides no file and
+//! has a limited length, and a relative path stays relative. Only `%cwd%` and the dates may contain
+//! directories: both are gputrace's own, and so are the variables with the formats of dates.
 //!
 //! | key | value |
 //! |---|---|
 //! | `%hostname%`, `%h` | name of this machine |
 //! | `%pid%`, `%p`; `%ppid%`; `%pgid%`; `%psid%` | process, its parent, its group, its session |
-//! | `%psize%` | children of its parent |
+//! | `%psize%` | number of its parent's children |
 //! | `%job%`, `%j` | `SLURM_JOB_ID`, or 0 |
 //! | `%rank%`, `%r`; `%size%`, `%s` | MPI rank, or 0; number of ranks, or 1 |
 //! | `%nid%` | the rank if there is one, else the process id |
 //! | `%cwd%` | gputrace's working directory |
-//! | `%launch_time%`, `%launch_date%` | when gputrace started: `2026-01-31_23.59`, `2026-01-31`, or as `ROCPROF_TIME_FORMAT` and `ROCPROF_DATE_FORMAT` in gputrace's environment say |
+//! | `%launch_time%`, `%launch_date%` | when gputrace started: `2026-01-31_23.59`, `2026-01-31`, or in the formats of `ROCPROF_TIME_FORMAT` and `ROCPROF_DATE_FORMAT` in gputrace's environment |
 //! | `%tag%`, `%argv%`, `%args%`, `%argt%`, `%arg0%` ... | file name of the program; its command line, arguments, both, one argument; `/` becomes `_` |
 //! | `%env{NAME}%`, `$env{NAME}`, `%q{NAME}` | an environment variable; `/` and blanks become `_` |
 //!
@@ -38,7 +39,7 @@ use regex::{Captures, Regex};
 
 use crate::{request::Targets, system};
 
-/// Placeholders. Names of variables are as rocprofv3 takes them.
+/// Matches a placeholder. Names of variables have the characters that rocprofv3 allows.
 static PLACEHOLDER: LazyLock<Option<Regex>> = LazyLock::new(|| {
     Regex::new(
         r"(?x)
@@ -53,7 +54,8 @@ static PLACEHOLDER: LazyLock<Option<Regex>> = LazyLock::new(|| {
     .ok()
 });
 
-/// Variables with the rank and the number of ranks; of several that are set, the last counts.
+/// Environment variables with the rank and the number of ranks; if several are set, the last one
+/// counts.
 const RANKS: [(&str, &str); 8] = [
     ("MPI_RANK", "MPI_SIZE"),
     ("MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
@@ -65,32 +67,32 @@ const RANKS: [(&str, &str); 8] = [
     ("PBS_NODENUM", "PBS_O_TASKNUM"),
 ];
 
-/// Keys whose values are known only once there is a process.
+/// Keys whose values are known only once the process exists.
 const OF_PROCESS: [&str; 6] = ["pid", "ppid", "pgid", "psid", "psize", "nid"];
 
-/// What placeholders stand for.
+/// The values of placeholders.
 #[derive(Clone, Debug, Default)]
 pub struct Names {
-    /// The process that names are about, if it is there already.
+    /// The process that the names refer to, if it exists already.
     pid: Option<u32>,
     command: Vec<Outside<'static>>,
     started: Zoned,
-    /// Environment of the process, if it is not gputrace's.
+    /// Environment of the process, if it differs from gputrace's.
     environment: Option<Environment>,
 }
 
-/// Where a value was put in; no value has it.
+/// Marks a place where a value was inserted. Values never contain it.
 const MARK: char = '\u{1}';
 
-/// Names and values of variables.
+/// Names and values of environment variables.
 type Environment = Vec<(Vec<u8>, Outside<'static>)>;
 
-/// Longest component of a path that has values in it, in bytes. Formats add their own endings to names, and a name has
-/// at most 255 bytes (`NAME_MAX`).
+/// Maximum length, in bytes, of a path component that contains values. Formats append their own
+/// endings, and a name has at most 255 bytes (`NAME_MAX`).
 const COMPONENT: usize = 192;
 
 impl Names {
-    /// For outputs that are about a launched program's `command`, or a running process, or the node.
+    /// Values for a launched program's `command`, a running process, or the node.
     #[must_use]
     pub fn of_targets(targets: &Targets) -> Self {
         let names = Self {
@@ -123,7 +125,8 @@ impl Names {
         }
     }
 
-    /// For outputs of an earlier recording. Of its process only the id and the command are known.
+    /// Values for outputs of an earlier recording, of whose process only the id and the command are
+    /// known.
     #[must_use]
     pub fn of_recording(recording: &Recording) -> Self {
         let command = match &recording.mode {
@@ -141,7 +144,7 @@ impl Names {
         }
     }
 
-    /// The same, now that the process is there.
+    /// Adds the process, once it exists.
     #[must_use]
     pub fn with_process(self, pid: u32) -> Self {
         Self {
@@ -150,7 +153,8 @@ impl Names {
         }
     }
 
-    /// `template` with its placeholders replaced; `None` if that needs the process, and it is not there yet.
+    /// Replaces the placeholders in `template`; `None` if that needs the process and it does not
+    /// exist yet.
     #[must_use]
     pub fn expand(&self, template: &str) -> Option<String> {
         let Some(placeholder) = &*PLACEHOLDER else {
@@ -177,7 +181,8 @@ impl Names {
                     text.push_str(&value);
                 }
                 Value::Unknown => text.push_str(whole.as_str()),
-                // Of an argument that the program was not given, what would separate it goes as well.
+                // If the program was not given this argument, the separator after the placeholder
+                // is dropped, too.
                 Value::NoArgument => rest = rest.trim_start_matches(['-', '/', '_']),
             }
         }
@@ -185,7 +190,7 @@ impl Names {
         Some(kept_in_place(&text, is_absolute))
     }
 
-    /// [`Names::expand`] for a path; one that is not text stays as it is.
+    /// Like [`Names::expand`], for a path. A path that is not UTF-8 is returned unchanged.
     #[must_use]
     pub fn expand_path(&self, template: &Path) -> Option<PathBuf> {
         match template.to_str() {
@@ -278,8 +283,8 @@ impl Names {
         self.command.iter().map(flat).collect()
     }
 
-    /// When gputrace started, in the format of a variable of its own environment: who runs a target must not say where
-    /// files go.
+    /// Formats gputrace's start time. The format comes from gputrace's own environment: whoever
+    /// runs a target must not decide where files go.
     fn time(&self, variable: &str, default: &str) -> String {
         let format = env::var(variable).unwrap_or_else(|_| default.to_owned());
         let text = strtime::format(&format, &self.started);
@@ -313,15 +318,15 @@ impl Names {
     }
 }
 
-/// What a placeholder stands for.
+/// Value of a placeholder.
 enum Value {
-    /// Something that others may have chosen.
+    /// A value that others may have chosen.
     Of(Outside<'static>),
-    /// Something of gputrace's own, which may have directories in it.
+    /// A value of gputrace's own, which may contain directories.
     Own(String),
-    /// It is not one.
+    /// There is no such placeholder.
     Unknown,
-    /// It is an argument that there is not.
+    /// An argument that the program was not given.
     NoArgument,
 }
 
@@ -331,9 +336,9 @@ impl Value {
     }
 }
 
-/// A path with values in it, behind a [`MARK`] each: relative unless it is to be absolute, also where a value was empty
-/// (`%job%/x`), and of components that a directory can have. What became `.` or `..` by values (`%job%..`) names no
-/// directory.
+/// Keeps a path with inserted values, each after a [`MARK`], in its place. The path stays relative
+/// unless `is_absolute`, even where a value was empty (`%job%/x`). Its components are limited to
+/// valid names, and those that became `.` or `..` through values (`%job%..`) name no directory.
 fn kept_in_place(path: &str, is_absolute: bool) -> String {
     let kept = |component: &str| {
         let name = component.replace(MARK, "");
@@ -352,7 +357,7 @@ fn kept_in_place(path: &str, is_absolute: bool) -> String {
     }
 }
 
-/// The part of a path before its first placeholder, by whole components.
+/// The leading components of a path that contain no placeholder.
 pub(crate) fn constant_part(template: &Path) -> PathBuf {
     let is_constant = |component: &Component<'_>| {
         let name = component.as_os_str().as_encoded_bytes();
@@ -366,23 +371,23 @@ pub(crate) fn constant_part(template: &Path) -> PathBuf {
     }
 }
 
-/// A number of `/proc/PID/stat`, counted from 0 behind the name (proc_pid_stat(5)).
+/// A numeric field of `/proc/PID/stat`, counted from 0 after the command name (proc_pid_stat(5)).
 fn status(pid: u32, field: usize) -> Option<u32> {
     let text = kernel::read_text(format!("/proc/{pid}/stat")).ok()?;
     let (_, fields) = text.rsplit_once(')')?;
     fields.split_whitespace().nth(field)?.parse().ok()
 }
 
-/// How many children `parent`'s main thread has.
+/// Number of children of `parent`'s main thread.
 fn siblings(parent: u32) -> usize {
     let path = format!("/proc/{parent}/task/{parent}/children");
     kernel::read_text(path).map_or(0, |list| list.split_whitespace().count())
 }
 
-/// More of a command line or an environment is not read, bytes.
+/// Maximum size of a command line or environment that is read, bytes.
 const MAX_WORDS: u64 = 8 << 20;
 
-/// Words that end with a zero byte, of a file in `/proc/PID`.
+/// The zero-terminated strings of a file in `/proc/PID`.
 fn words(pid: u32, name: &str) -> Vec<Vec<u8>> {
     let bytes = gputrace_reader::file(pid, name, MAX_WORDS).unwrap_or_default();
     let words = bytes

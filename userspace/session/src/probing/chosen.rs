@@ -1,4 +1,5 @@
-//! Which functions of a library are traced, and how they are described to the programs and in the capture.
+//! Chooses the functions of a library that are traced, and describes them to the eBPF programs and
+//! in the capture.
 
 use gputrace_abi::{cookie::Cookie, domain::Domain, gpu::role, values::ReadPlan};
 use gputrace_capture::meta::{Function, ProbeCost, ValueKind};
@@ -26,8 +27,9 @@ pub fn plan(
 ) -> Result<LibraryPlan, ElfError> {
     file.plan(&|name: &str| {
         let name = gputrace_catalog::plain_name(name);
-        // Functions that allocate memory are wanted also by those who want to know of memory only: in its domain, so that
-        // their calls are neither shown nor counted among those that were asked for.
+        // The functions that allocate memory are also needed if only memory is recorded. They are
+        // then recorded in its domain, so that their calls are neither shown nor counted among the
+        // requested ones.
         let of_memory = || {
             domains.contains(&Domain::MemoryAllocation)
                 && (gputrace_catalog::memory::allocation(name).is_some()
@@ -42,7 +44,7 @@ pub fn plan(
     })
 }
 
-/// What the programs are to know of a traced function.
+/// Cookie of a traced function: what the eBPF programs need to know about it.
 pub(crate) fn cookie(function: &Function, domains: &[Domain]) -> Cookie {
     let signature = gputrace_catalog::signature(&function.name);
     let stack = signature.map_or(0, Signature::stack_words);
@@ -55,7 +57,7 @@ pub(crate) fn cookie(function: &Function, domains: &[Domain]) -> Cookie {
     }
 }
 
-/// The functions of a library that are watched. Libraries other than HSA's have none of them.
+/// Functions of a library that are watched without being traced. Only HSA's library has any.
 pub(crate) fn hooks(file: &LibraryFile) -> Vec<(Hook, u64)> {
     [
         (Hook::CodeObjects, gputrace_catalog::CODE_OBJECTS_LOADED),
@@ -71,7 +73,7 @@ pub(crate) fn hooks(file: &LibraryFile) -> Vec<(Hook, u64)> {
     .collect()
 }
 
-/// What is read of a function's calls besides its registers.
+/// Which values behind pointers are read at a function's calls.
 pub(crate) fn read_plan(function: &Function) -> ReadPlan {
     let parameters = function.parameters.as_deref().unwrap_or_default();
     gputrace_catalog::signature(&function.name).map_or_else(ReadPlan::default, |signature| {
@@ -79,7 +81,7 @@ pub(crate) fn read_plan(function: &Function) -> ReadPlan {
     })
 }
 
-/// Functions of a library that tell of the GPU's work and are not among those `traced`.
+/// Functions of a library that report the GPU's work and are not among those `traced`.
 pub(crate) fn observed(
     file: &LibraryFile,
     traced: &LibraryPlan,
@@ -105,7 +107,7 @@ pub(crate) fn observed(
         .collect())
 }
 
-/// Remarks on functions of a library that were wanted and are not traced.
+/// Remarks on functions of a library that were requested and cannot be traced.
 pub(crate) fn untraced(file: &LibraryFile, plan: &LibraryPlan, domains: &[Domain]) -> Vec<String> {
     let mut remarks: Vec<String> = plan
         .refused
@@ -132,11 +134,12 @@ pub(crate) fn untraced(file: &LibraryFile, plan: &LibraryPlan, domains: &[Domain
     remarks
 }
 
-/// A function as the capture describes it; `hip` is the major release of HIP whose library it is in.
+/// Description of a function for the capture; `hip` is the major release of HIP that the library
+/// belongs to.
 pub(crate) fn describe(id: u32, probe: &PlannedProbe, hip: Option<u16>) -> Function {
     let signature = gputrace_catalog::signature(&probe.name);
     let plain = shown_name(probe.domain, &probe.name);
-    // The mangled name is kept: it is what the library really exports.
+    // Keeps the mangled name, which the library really exports.
     let mangled = (plain != probe.name).then(|| probe.name.clone());
     Function {
         id,
@@ -160,7 +163,7 @@ pub(crate) fn describe(id: u32, probe: &PlannedProbe, hip: Option<u16>) -> Funct
             .iter()
             .any(|exit| exit.kind == ExitKind::TailCall)
         {
-            // What the other function returns is not seen.
+            // A tail call: the return value of the other function is not observed.
             ValueKind::Void
         } else {
             signature.map_or(ValueKind::Word, Signature::return_kind)

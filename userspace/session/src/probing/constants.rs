@@ -1,18 +1,20 @@
-//! Bringing in the constants of a launched program while it is held.
+//! Faults in the constants of a launched program while it is held.
 //!
-//! Programs in the kernel read only pages that are there, and the text of a marker is most often a constant in a page of
-//! the program's file that nobody has touched. The collector reads such texts from outside a moment later, for which
-//! a program that ends at once leaves no time. So the constants of a launched program are read, from outside, while it is
-//! held: after exec, and after it has mapped a library of interest.
+//! eBPF programs can read only resident pages. The text of a marker is usually a constant in a page
+//! of the program's file that has not been touched yet. The collector reads such texts from outside
+//! a moment later, which is too late for a program that ends at once. So the constants of a
+//! launched program are read from outside while it is held: after exec, and after it has mapped a
+//! library of interest.
 
 use gputrace_tracee::process::maps::{self, Mapping};
 
-/// Pages that are touched: 4 MiB, a millisecond or two.
+/// Maximum number of pages touched: 4 MiB, which takes a millisecond or two.
 const MOST: usize = 1024;
 
 const PAGE: u64 = 4096;
 
-/// Touches the constants of the program that a process executes. What cannot be read is left to the collector.
+/// Touches the constants of the program that a process executes. The collector later reads whatever
+/// could not be read here.
 pub(crate) fn bring_in(pid: u32) {
     let Ok(mappings) = maps::of_process(pid) else {
         return;
@@ -23,7 +25,7 @@ pub(crate) fn bring_in(pid: u32) {
     }
 }
 
-/// The pages of the mappings of files that can neither be written nor executed.
+/// Addresses of the pages of all file mappings that are neither writable nor executable.
 fn pages(mappings: &[Mapping]) -> Vec<u64> {
     let constant = mappings
         .iter()

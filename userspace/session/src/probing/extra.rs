@@ -1,4 +1,5 @@
-//! Functions besides ROCm's: those of libraries that the user names, and of the traced programs themselves.
+//! Functions other than ROCm's: those of libraries that the user names, and of the traced programs
+//! themselves.
 
 use std::{collections::BTreeMap, ffi::OsString, path::Path};
 
@@ -17,29 +18,30 @@ use crate::{SessionError, request::FunctionFilter};
 
 /// Where distributions install separate debug information.
 const DEBUG_ROOT: &str = "/usr/lib/debug";
-/// So many names of functions are given in a message.
+/// Maximum number of function names listed in one message.
 const NAMED: usize = 5;
 
-/// Functions besides ROCm's that are traced.
+/// Which functions other than ROCm's are traced.
 #[derive(Clone, Debug)]
 pub struct ExtraFunctions {
     /// Libraries whose exported functions are traced.
     pub libraries: Vec<LibraryName>,
     /// Functions of the traced programs.
     pub program: Option<ProgramFunctions>,
-    /// What Kokkos tells tool libraries, whichever they are.
+    /// Whether the callbacks of Kokkos tool libraries are traced, whatever the library's name.
     pub kokkos: bool,
-    /// More functions of one file than this are refused.
+    /// Maximum number of traced functions per file; a file with more is refused.
     pub max_functions: usize,
-    /// Calls of one of these functions in a second; more are counted as lost. `None`: no limit.
+    /// Maximum number of recorded calls of one of these functions per second. Further calls are
+    /// counted as lost. `None`: no limit.
     pub max_call_rate: Option<u64>,
-    /// Time that the probes of one of these functions may take, in percent of a CPU's; one that stays above loses its
-    /// probes. `None`: no limit.
+    /// Maximum time that the probes of one of these functions may take, in percent of one CPU. A
+    /// function that stays above it loses its probes. `None`: no limit.
     pub max_probe_time: Option<u32>,
 }
 
 impl ExtraFunctions {
-    /// Whether anything limits how often functions are called.
+    /// Whether the call rate or the probe time of functions is limited.
     pub(crate) fn is_limited(&self) -> bool {
         self.max_call_rate.is_some() || self.max_probe_time.is_some()
     }
@@ -58,32 +60,33 @@ impl Default for ExtraFunctions {
     }
 }
 
-/// Functions of the traced programs.
+/// Which functions of the traced programs are traced.
 #[derive(Clone, Debug)]
 pub struct ProgramFunctions {
-    /// Those whose names, mangled or as people read them, match.
+    /// Includes functions whose mangled or demangled names match.
     pub include: Regex,
-    /// But not those.
+    /// Excludes functions whose names match.
     pub exclude: Option<Regex>,
-    /// And only those of at least so many instructions.
+    /// Minimum number of instructions of a function.
     pub min_instructions: usize,
-    /// Also functions of libraries whose paths match, exported or not.
+    /// Also traces functions, exported or not, of libraries whose paths match.
     pub modules: Option<Regex>,
 }
 
 impl ProgramFunctions {
-    /// Whether what has the names that `named` knows is among those included and not excluded.
+    /// Whether a function is included and not excluded. `named` says whether one of its names
+    /// matches.
     fn admits(&self, named: impl Fn(&Regex) -> bool) -> bool {
         named(&self.include) && !self.exclude.as_ref().is_some_and(named)
     }
 }
 
-/// Why a file of a process is of interest besides ROCm's domains.
+/// Why a file of a process is of interest, apart from ROCm's domains.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Role {
-    /// Its exported functions are.
+    /// Its exported functions are of interest.
     pub(crate) library: bool,
-    /// All its functions are.
+    /// All its functions are of interest.
     pub(crate) program: bool,
 }
 
@@ -94,7 +97,7 @@ impl Role {
 }
 
 impl ExtraFunctions {
-    /// Whether there is anything.
+    /// Whether no such functions were requested.
     pub(crate) fn is_empty(&self) -> bool {
         self.libraries.is_empty() && self.program.is_none() && !self.kokkos
     }
@@ -107,8 +110,8 @@ impl ExtraFunctions {
         library.into_iter().chain(program).collect()
     }
 
-    /// Whether all functions of a mapped file are of interest, and in whom: it is the program that the process executes, or a
-    /// module that was asked for.
+    /// Whether all functions of a mapped file are of interest, because it is the program that the
+    /// process executes or a requested module; and for which processes.
     pub(crate) fn reach(&self, executable: &Executable, mapped: &MappedFile) -> Option<Reach> {
         let program = self.program.as_ref()?;
         if executable.is(mapped) {
@@ -120,7 +123,7 @@ impl ExtraFunctions {
             .then(|| executable.reach_of_path(mapped))
     }
 
-    /// Exported indirect functions (IFUNC) that are wanted. They have no code of their own.
+    /// Requested exported functions that are indirect (IFUNC). They have no code of their own.
     fn indirect(&self, file: &LibraryFile, role: Role, filter: &FunctionFilter) -> Vec<String> {
         let wanted = |name: &str| {
             let shown = gputrace_demangle::demangle(name);
@@ -149,7 +152,9 @@ impl ExtraFunctions {
     /// Plans probes on a file's functions.
     ///
     /// # Errors
-    /// [`SessionError::NoFunction`] or [`SessionError::TooManyFunctions`], or the file cannot be read.
+    ///
+    /// [`SessionError::NoFunction`], [`SessionError::TooManyFunctions`], or the error of reading
+    /// the file.
     pub(crate) fn plan(
         &self,
         file: &LibraryFile,
@@ -174,13 +179,13 @@ impl ExtraFunctions {
                     by_exits: true,
                 });
             }
-            // ROCm's own functions are recorded in their domains, if at all.
+            // ROCm's own functions are recorded only in their own domains.
             (of_library(function) && domain(function).is_none()).then_some(Choice {
                 domain: Domain::Library,
                 by_exits: false,
             })
         };
-        // Before anything is taken apart.
+        // Checked before any function is disassembled.
         let count = all.list.iter().filter_map(&mut choose).count();
         let path = || file.path().to_owned();
         if count > self.max_functions {
@@ -188,6 +193,11 @@ impl ExtraFunctions {
                 path: path(),
                 count,
                 limit: self.max_functions,
+                choice: match (role.library, role.program) {
+                    (true, false) => "--include REGEX or --exclude REGEX",
+                    (false, _) => "the regular expression of --functions or --min-instructions",
+                    (true, true) => "--include REGEX and the regular expression of --functions",
+                },
             });
         }
         let least = self
@@ -197,15 +207,7 @@ impl ExtraFunctions {
         let mut plan = functions::plan(file, &all, least, &mut choose)?;
         plan.indirect = self.indirect(file, role, filter);
         if plan.probes.is_empty() {
-            let mut of_domains = BTreeMap::new();
-            for domain in all
-                .list
-                .iter()
-                .filter(|one| of_library(one))
-                .filter_map(domain)
-            {
-                *of_domains.entry(domain.option()).or_default() += 1;
-            }
+            let of_domains = by_option(all.list.iter().filter(|one| of_library(one)));
             let reason = own_domains(&of_domains)
                 .filter(|_| plan.refused.is_empty())
                 .unwrap_or_else(|| why_none(&all, &plan, count, self.program.as_ref()));
@@ -214,6 +216,12 @@ impl ExtraFunctions {
                 reason,
             });
         }
+        let remarks = self.remarks(file, role, &all);
+        Ok((plan, remarks))
+    }
+
+    /// What a reader must know of the functions of a file.
+    fn remarks(&self, file: &LibraryFile, role: Role, all: &Functions) -> Vec<String> {
         let mut remarks: Vec<String> = all
             .remarks
             .iter()
@@ -222,7 +230,7 @@ impl ExtraFunctions {
         if role.program
             && let Some(program) = &self.program
         {
-            let inlined = inlined(&all, program);
+            let inlined = inlined(all, program);
             if !inlined.is_empty() {
                 remarks.push(format!(
                     "{} functions of {} exist only inlined into others and cannot be traced: {}",
@@ -232,12 +240,23 @@ impl ExtraFunctions {
                 ));
             }
         }
-        Ok((plan, remarks))
+        remarks
     }
 }
 
-/// Why ROCm's own functions are not traced as those of a library, as a clause; `None` if there are none. By the option of
-/// their domain.
+/// How many of the functions are ROCm's own, by the option of their domain.
+fn by_option<'a>(
+    functions: impl Iterator<Item = &'a functions::Function>,
+) -> BTreeMap<&'static str, usize> {
+    let mut counts = BTreeMap::new();
+    for domain in functions.filter_map(domain) {
+        *counts.entry(domain.option()).or_default() += 1;
+    }
+    counts
+}
+
+/// Why ROCm's own functions are not traced as functions of a library, as a clause that names the
+/// option of their domain; `None` if there are none.
 fn own_domains(functions: &BTreeMap<&str, usize>) -> Option<String> {
     if functions.is_empty() {
         return None;
@@ -247,24 +266,24 @@ fn own_domains(functions: &BTreeMap<&str, usize>) -> Option<String> {
         .map(|(option, count)| format!("--{option} ({count})"))
         .collect();
     Some(format!(
-        "its functions that match are ROCm's own, which other options record than --library: {}",
+        "the matching functions are ROCm's own, which other options than --library record: {}",
         options.join(", ")
     ))
 }
 
-/// Whether one of a function's names, mangled or as people read them, matches.
+/// Whether a function's demangled name or one of its mangled names matches.
 fn is_named(function: &functions::Function, regex: &Regex) -> bool {
     regex.is_match(&function.display_name())
         || function.names.iter().any(|name| regex.is_match(name))
 }
 
-/// The domain of ROCm's that a function belongs to.
+/// The ROCm domain that a function belongs to.
 fn domain(function: &functions::Function) -> Option<Domain> {
     let mut names = function.names.iter();
     names.find_map(|name| gputrace_catalog::classify(gputrace_catalog::plain_name(name)))
 }
 
-/// The chosen functions that exist only inlined into others.
+/// Names of the chosen functions that exist only inlined into others.
 fn inlined(all: &Functions, program: &ProgramFunctions) -> Vec<String> {
     all.inlined
         .iter()
@@ -279,7 +298,7 @@ fn inlined(all: &Functions, program: &ProgramFunctions) -> Vec<String> {
         .collect()
 }
 
-/// Why nothing of a file can be traced, as a clause.
+/// Why none of a file's functions can be traced, as a clause.
 fn why_none(
     all: &Functions,
     plan: &LibraryPlan,
@@ -321,27 +340,27 @@ fn why_none(
     }
 }
 
-/// The first few of many names.
+/// Lists the first [`NAMED`] of many names.
 pub(crate) fn some(names: &[String]) -> String {
     let first: Vec<&str> = names.iter().take(NAMED).map(String::as_str).collect();
     let more = if names.len() > NAMED { ", …" } else { "" };
     format!("{}{more}", first.join(", "))
 }
 
-/// Whose calls into a file are of interest.
+/// For which processes the calls into a file are of interest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reach {
-    /// Those of everybody who is traced.
+    /// All traced processes.
     Everybody,
-    /// Those of the process that showed the file under its path. In a mount namespace of its own that path can mean any file
-    /// of the system.
+    /// Only the process that showed the file under its path. In a mount namespace of its own, that
+    /// path can mean any file of the system.
     Process,
 }
 
 /// The program that a process executes.
 pub(crate) struct Executable {
     pid: u32,
-    /// `None` if the process may not be looked into.
+    /// State of the file; `None` if the process may not be inspected.
     state: Option<FileState>,
     name: Option<OsString>,
 }
@@ -357,7 +376,8 @@ impl Executable {
         }
     }
 
-    /// Whether the file is it. The file's number and name alone would not do: another file system has the same numbers.
+    /// Whether the file is this executable. Inode number and name alone do not suffice: other file
+    /// systems use the same numbers.
     fn is(&self, mapped: &MappedFile) -> bool {
         let Some(state) = self.state else {
             return false;

@@ -1,24 +1,26 @@
-//! Files with probes, told apart as the kernel does, and who uses them.
+//! Files with probes, identified as the kernel does, and their users.
 //!
-//! A container sees its libraries through a mount of its own. [`Files`] finds out that the file behind it is one that has
-//! probes already ([`LibraryFile::is_same`]), and remembers it by what `stat` says, so that each mount costs this once.
+//! A container sees its libraries through a mount of its own. [`Files`] finds out that the file
+//! behind it is one that already has probes ([`LibraryFile::is_same`]), and remembers it by its
+//! `stat` data, so that each mount costs this only once.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use gputrace_files::kernel;
 use gputrace_tracee::{identity::FileLook, library::LibraryFile, process::MappedFile};
 
-/// So many ways in which files have been seen are remembered; then all are forgotten and found out anew.
+/// Maximum number of remembered `stat` results. When it is reached, all are forgotten and found out
+/// anew.
 const LOOKS: usize = 1 << 14;
 
-/// Something about a file.
+/// A value that belongs to a file.
 pub(crate) trait OfFile {
     fn file(&self) -> &LibraryFile;
-    /// Who uses the file.
+    /// The processes that use the file.
     fn users(&mut self) -> &mut Users;
 }
 
-/// Each file once, with what is known of it.
+/// Files without duplicates, each with its value.
 #[derive(Debug)]
 pub(crate) struct Files<T> {
     entries: BTreeMap<u32, T>,
@@ -37,17 +39,18 @@ impl<T> Default for Files<T> {
 }
 
 impl<T: OfFile> Files<T> {
-    /// How many files there are.
+    /// Number of files.
     pub(crate) fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// The file that a process has mapped, if it has been seen in the same mount before: without opening it.
+    /// Finds the file that a process has mapped without opening it, if it has been seen through the
+    /// same mount before.
     pub(crate) fn seen(&self, pid: u32, mapped: &MappedFile) -> Option<u32> {
         self.looks.get(&FileLook::of_mapped(pid, mapped)?).copied()
     }
 
-    /// An open file, if it is known, in whichever mount.
+    /// Finds an open file, whatever mount it was opened through.
     pub(crate) fn find(&mut self, file: &LibraryFile) -> Option<u32> {
         let look = file.look().ok()?;
         if let Some(id) = self.looks.get(&look) {
@@ -62,7 +65,7 @@ impl<T: OfFile> Files<T> {
         Some(id)
     }
 
-    /// Adds a file that is not there yet.
+    /// Adds a file that is not in the set yet.
     pub(crate) fn insert(&mut self, entry: T) -> u32 {
         let id = self.next;
         self.next += 1;
@@ -96,7 +99,7 @@ impl<T: OfFile> Files<T> {
         self.entries.into_values()
     }
 
-    /// Takes out the files that nobody uses any more, nor did at the last look.
+    /// Removes and returns the files that have had no user at this look and the previous one.
     pub(crate) fn take_unused(&mut self) -> Vec<T> {
         let unused = self
             .entries
@@ -113,14 +116,14 @@ impl<T: OfFile> Files<T> {
 #[derive(Debug)]
 pub(crate) struct Users {
     pids: HashSet<u32>,
-    /// Whether the file is kept without any.
+    /// Whether the file is kept even without users.
     kept: bool,
-    /// Looks in a row at which there were none.
+    /// Number of consecutive looks at which the file had no users.
     without: u32,
 }
 
 impl Users {
-    /// Of a file that is let go when nobody uses it any more, unless it is `kept`.
+    /// Users of a file that is released when nobody uses it any more, unless it is `kept`.
     pub(crate) fn new(kept: bool) -> Self {
         Self {
             pids: HashSet::new(),
@@ -134,20 +137,20 @@ impl Users {
         self.pids.insert(pid);
     }
 
-    /// The file is kept from now on.
+    /// Keeps the file from now on, even without users.
     pub(crate) fn keep(&mut self) {
         self.kept = true;
     }
 
-    /// A process was created by another: it has mapped what that has.
+    /// Records that `parent` created `child`, which has the same files mapped.
     pub(crate) fn forked(&mut self, parent: u32, child: u32) {
         if self.pids.contains(&parent) {
             self.add(child);
         }
     }
 
-    /// Forgets processes that are gone. True if there is no other, and the file need not be kept: it is over if that is so
-    /// once more at the next look.
+    /// Forgets processes that have ended. Returns true if no user is left and the file need not be
+    /// kept. If that is still so at the next look, the file is unused.
     pub(crate) fn look(&mut self) -> bool {
         self.pids
             .retain(|pid| kernel::exists(format!("/proc/{pid}")));

@@ -1,4 +1,5 @@
-//! Getting probes onto libraries: which files have been probed for whom, and under which function ids.
+//! Attaches probes to libraries, and keeps track of which files have been probed for which
+//! processes, under which function ids.
 
 mod register;
 
@@ -7,7 +8,7 @@ use std::{collections::BTreeSet, path::PathBuf, sync::Arc, time::Instant};
 use gputrace_abi::domain::Domain;
 use gputrace_collect::{CollectorHandle, clocks};
 use gputrace_loader::{
-    attach::{Point, Scope},
+    attach::{Failure, Point, Scope},
     calls::Calls,
     probes::{Hook, Probes},
 };
@@ -31,39 +32,39 @@ use crate::{
     said::{Said, notice},
 };
 
-/// Functions with ids up to this can be limited in how often they may be called.
+/// Only functions with ids up to this value can have a limited call rate.
 pub(crate) const LIMITED_FUNCTIONS: u32 = 1 << 15;
 
-/// Library files that are probed or known not to be of interest, at most.
+/// Maximum number of library files that are probed or known not to be of interest.
 const MOST_LIBRARIES: usize = 1024;
 
 /// A library with probes.
 ///
-/// The file stays open, so that it can be told from others ([`LibraryFile::is_same`]). Processes can have
-/// any number of files that look like libraries, hence [`MOST_LIBRARIES`].
+/// The file stays open, so that it can be told from others ([`LibraryFile::is_same`]). Processes
+/// can have any number of files that look like libraries, hence [`MOST_LIBRARIES`].
 #[derive(Debug)]
 struct Instrumented {
     file: LibraryFile,
-    /// Its soname and build id, if it is one of the libraries that the user named.
+    /// Soname and build id, if the user named this library.
     chosen: Option<String>,
     points: Vec<Point>,
-    /// Functions whose end is seen at instructions that leave them, and those instructions.
+    /// Functions whose end is probed at the instructions that leave them, and those instructions.
     entries: Vec<Point>,
     exits: Vec<Point>,
-    /// Functions whose probes can be taken away one by one.
+    /// Functions whose probes can be removed one by one.
     own: Own,
-    /// Functions that tell of the GPU's work and are not traced as calls.
+    /// Functions that report the GPU's work and are not traced as calls.
     observed: Vec<Point>,
-    /// Functions that are watched, and where they are in the file.
+    /// Functions that are watched, and their offsets in the file.
     hooks: Vec<(Hook, u64)>,
-    /// For whom there are probes.
+    /// The processes for which there are probes.
     scopes: Vec<Scope>,
-    /// When the last of the probes was on, ns `CLOCK_BOOTTIME`; 0 if there are none.
+    /// When the last of the probes was attached, ns `CLOCK_BOOTTIME`; 0 if there are none.
     complete_since: u64,
-    /// All but those of [`Instrumented::own`].
+    /// All probes except those of [`Instrumented::own`].
     probes: Vec<Probes>,
     left_out: LeftOut,
-    /// What the user has been told.
+    /// Whether the user has been told about the library.
     announced: bool,
     users: Users,
 }
@@ -79,12 +80,47 @@ impl OfFile for Instrumented {
 }
 
 impl Instrumented {
+    /// Probes all that is of interest in the file for `scope`. Returns what could not be probed.
+    fn attach(
+        &mut self,
+        scope: Scope,
+        calls: &Calls,
+        limiter: &mut ProbeLimiter,
+    ) -> Result<Vec<Failure>, SessionError> {
+        let path = self.file.attach_path();
+        if !self.observed.is_empty() {
+            self.probes
+                .push(calls.observe(&path, scope, &self.observed)?);
+        }
+        self.scopes.push(scope);
+        for (hook, offset) in &self.hooks {
+            let point = Point {
+                offset: *offset,
+                cookie: 0,
+            };
+            self.probes
+                .push(calls.watch(*hook, &path, scope, &[point])?);
+        }
+        let mut failures = limiter.attach(calls, &path, scope, &self.own)?;
+        if !self.entries.is_empty() {
+            let mut probes = calls.attach_with_exits(&path, scope, &self.entries, &self.exits)?;
+            failures.append(&mut probes.failures);
+            self.probes.push(probes);
+        }
+        if !self.points.is_empty() {
+            let mut probes = calls.attach(&path, scope, &self.points)?;
+            failures.append(&mut probes.failures);
+            self.probes.push(probes);
+        }
+        Ok(failures)
+    }
+
     /// How many functions are traced.
     fn functions(&self) -> usize {
         self.points.len() + self.entries.len() + self.own.len()
     }
 
-    /// Whether there are probes for all of `scope`, or need not be any.
+    /// Whether all processes of `scope` have the probes, or none are needed.
     fn covers(&self, scope: Scope) -> bool {
         let covered = |other: &Scope| *other == scope || *other == Scope::EveryProcess;
         self.is_empty() || self.scopes.iter().any(covered)
@@ -96,10 +132,10 @@ impl Instrumented {
     }
 }
 
-/// What has been found in a process.
+/// Result of probing a process's libraries.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Found {
-    /// Whether it has libraries of interest.
+    /// Whether the process has libraries of interest.
     pub(crate) any: bool,
     /// Whether some of them got their probes just now.
     pub(crate) probed: bool,
@@ -118,21 +154,21 @@ pub(crate) struct Instruments {
     kokkos: KokkosTools,
     named: NamedLibraries,
     libraries: Files<Instrumented>,
-    /// Whether libraries that nobody uses any more are let go: in a recording of the whole node.
+    /// Whether libraries without users are released. Only recordings of the whole node do this.
     releases: bool,
-    /// Functions that are limited in how often they may be called.
+    /// Functions whose call rate or probe time is limited.
     limiter: ProbeLimiter,
-    /// Whether a file had functions of the others that were asked for.
+    /// Whether any file had a requested function other than ROCm's.
     matched: bool,
     /// Why other files had none.
     unmatched: Vec<SessionError>,
-    /// Libraries, as the user named them, that a process had mapped.
+    /// Libraries named by the user that a process had mapped; as the user wrote them.
     found: BTreeSet<PathBuf>,
     next_library: u32,
     next_function: u32,
-    /// What has been put into the recording.
+    /// Remarks that have been put into the recording.
     said: Said,
-    /// What is to be told the user now.
+    /// Lines that the user is still to be told.
     untold: Vec<String>,
 }
 
@@ -151,7 +187,7 @@ impl Instruments {
             unmatched: Vec::new(),
             found: BTreeSet::new(),
             libraries: Files::default(),
-            // Other recordings end with their processes.
+            // All other recordings end with their processes.
             releases: matches!(request.targets, Targets::Node),
             next_library: 0,
             next_function: 0,
@@ -160,12 +196,14 @@ impl Instruments {
         }
     }
 
-    /// Probes the libraries that a process has mapped and that are of interest, for `scope`. Those already probed cost
-    /// nothing. Returns those of which nobody has been told yet, and what has been found at all.
+    /// Probes the libraries of interest that a process has mapped, for `scope`. Libraries that have
+    /// been probed already cost nothing. Returns the libraries that nobody has been told about yet,
+    /// and what was found overall.
     ///
     /// # Errors
     ///
-    /// [`SessionError::Process`] with the reason why the process has none, or why one cannot be opened.
+    /// [`SessionError::Process`] with the reason why the process has no such libraries, or why one
+    /// cannot be opened.
     pub(crate) fn process(
         &mut self,
         pid: u32,
@@ -237,7 +275,7 @@ impl Instruments {
         Ok((reports, found))
     }
 
-    /// Why a process has no library of interest. Of the many processes of a node nobody asks it.
+    /// Why a process has no library of interest. Not determined for the many processes of a node.
     fn why_none(&self, pid: u32) -> ProcessError {
         let unknown = ProcessError::NoRocmLibraries {
             pid,
@@ -250,11 +288,11 @@ impl Instruments {
         process::rocm_libraries(pid).err().unwrap_or(unknown)
     }
 
-    /// Libraries asked for that a process has not mapped.
+    /// Checks that a process has mapped the libraries that the user named.
     ///
     /// # Errors
     ///
-    /// [`SessionError::NoLibrary`] for the first of them.
+    /// [`SessionError::NoLibrary`] for the first library that is not mapped.
     pub(crate) fn check_libraries(&mut self, pid: u32) -> Result<(), SessionError> {
         if self.extra.libraries.is_empty() {
             return Ok(());
@@ -283,7 +321,8 @@ impl Instruments {
         })
     }
 
-    /// Whether a mapped file is one of the libraries that the user named. That one only goes by such a name is told.
+    /// Whether a mapped file is one of the libraries that the user named. A file that only has the
+    /// name of such a library is reported.
     fn is_named(&mut self, pid: u32, mapped: &MappedFile, collector: &CollectorHandle) -> bool {
         let answer = self.named.ask(pid, mapped);
         for (_, reason) in answer.misnamed {
@@ -299,13 +338,14 @@ impl Instruments {
         !answer.right.is_empty()
     }
 
-    /// What the user is to be told now.
+    /// Takes the lines that the user is to be told now.
     pub(crate) fn take_untold(&mut self) -> Vec<String> {
         std::mem::take(&mut self.untold)
     }
 
-    /// Why functions that were asked for are not traced. That a file has none of them matters only if no other file has
-    /// any; that a file has too many always does.
+    /// Takes the reasons why requested functions are not traced. A file without any requested
+    /// function is reported only if no other file has one; a file with too many functions always
+    /// is.
     pub(crate) fn take_unmatched(&mut self) -> Vec<SessionError> {
         let mut unmatched = std::mem::take(&mut self.unmatched);
         unmatched.retain(|error| {
@@ -314,23 +354,23 @@ impl Instruments {
         unmatched
     }
 
-    /// At the end: what was asked for and is in none of the programs that were traced.
+    /// At the end of the recording: the requests that none of the traced programs matched.
     pub(crate) fn never_found(&self) -> Vec<String> {
         let libraries = self.extra.libraries.iter().map(LibraryName::given);
         let mut told: Vec<String> = libraries
             .filter(|library| !self.found.contains(*library))
             .map(|library| {
                 format!(
-                    "no program that was traced had a library {} mapped; `cat /proc/PID/maps` \
-                     lists what a process has mapped, and `ldd` what a program loads at its start",
+                    "no traced program had a library {} mapped; `cat /proc/PID/maps` lists what a \
+                     process has mapped, and `ldd` what a program loads at its start",
                     library.display()
                 )
             })
             .collect();
         if self.extra.kokkos && !self.kokkos.any() {
             told.push(
-                "--kokkos-trace: no program that was traced had a tool library of Kokkos, and \
-                 Kokkos reports only to such a library. Set KOKKOS_TOOLS_LIBS (before Kokkos 4: \
+                "--kokkos-trace: no traced program had a Kokkos tool library, and Kokkos reports \
+                 only to such a library. Set KOKKOS_TOOLS_LIBS (before Kokkos 4: \
                  KOKKOS_PROFILE_LIBRARY) to one; any will do"
                     .to_owned(),
             );
@@ -338,7 +378,7 @@ impl Instruments {
         told
     }
 
-    /// Takes the probes off functions that are called too often; to be called once a second.
+    /// Removes the probes of functions that are called too often. Call it once a second.
     ///
     /// # Errors
     ///
@@ -352,7 +392,7 @@ impl Instruments {
         Ok(self.limiter.cool(&rates, most, Instant::now()))
     }
 
-    /// Says of which functions calls were lost because there were too many.
+    /// Lists the functions of which calls were lost because of the call rate limit.
     ///
     /// # Errors
     ///
@@ -364,7 +404,7 @@ impl Instruments {
             .told(&self.calls.call_rates(self.next_function)?, rate))
     }
 
-    /// Whether any domain of the recording can be in this file.
+    /// Whether this file can have functions of a domain that is recorded.
     fn wants(&self, mapped: &MappedFile) -> bool {
         let name = mapped
             .path
@@ -379,7 +419,7 @@ impl Instruments {
                 && (gputrace_catalog::is_gpu_traced(&self.domains) || of_memory)
     }
 
-    /// Probes a file that may be mapped later, if that has not been done.
+    /// Probes a file that may be mapped later, unless it has been probed already.
     pub(crate) fn candidate(
         &mut self,
         file: LibraryFile,
@@ -390,7 +430,7 @@ impl Instruments {
             .map(drop)
     }
 
-    /// Probes libraries that were asked for by path and that targets may map later.
+    /// Probes libraries that the user named by path, before targets map them.
     pub(crate) fn libraries_in_advance(&mut self, scope: Scope, collector: &CollectorHandle) {
         let role = Role {
             library: true,
@@ -402,14 +442,14 @@ impl Instruments {
                 .map_err(SessionError::from)
                 .and_then(|file| self.file(file, role, scope, collector, None).map(drop));
             if let Err(error) = outcome {
-                // It matters only if a target maps it, and then it is told again.
+                // This matters only if a target maps the library, and then it is reported again.
                 tracing::debug!("{error}");
             }
         }
     }
 
-    /// Takes the probes off libraries that no process uses any more. To be called when all processes have been looked at since
-    /// [`Self::look_for_users`] found that there are such.
+    /// Removes the probes of libraries that no process uses any more. Call it when all processes
+    /// have been looked at since [`Self::look_for_users`] found such libraries.
     pub(crate) fn release(&mut self) {
         let mut probes = Vec::new();
         for library in self.libraries.values_mut() {
@@ -417,14 +457,14 @@ impl Instruments {
         }
         for mut library in self.libraries.take_unused() {
             let path = library.file.path().display();
-            tracing::info!("nobody uses {path} any more: its probes are taken off");
+            tracing::info!("no process uses {path} any more: its probes are removed");
             probes.append(&mut library.probes);
             probes.append(&mut self.limiter.release(&library.own));
         }
         limiter::withdraw(probes);
     }
 
-    /// Whether there are libraries that none of the processes uses that are known to have used them.
+    /// Whether there are libraries whose known users have all ended.
     pub(crate) fn look_for_users(&mut self) -> bool {
         let mut any = false;
         for library in self.libraries.values_mut() {
@@ -433,7 +473,8 @@ impl Instruments {
         any && self.releases
     }
 
-    /// Probes one library file for `scope`, if that has not been done. One that has no `user` is kept to the end.
+    /// Probes one library file for `scope`, unless that has been done. A file without `user` is
+    /// kept to the end.
     fn file(
         &mut self,
         file: LibraryFile,
@@ -466,42 +507,14 @@ impl Instruments {
         if library.is_empty() {
             return Ok(None);
         }
-        let functions = library.functions();
         if library.covers(scope) {
             return Ok(Some(library));
         }
-        let path = library.file.attach_path();
-        if !library.observed.is_empty() {
-            let probes = self.calls.observe(&path, scope, &library.observed)?;
-            library.probes.push(probes);
-        }
-        library.scopes.push(scope);
-        for (hook, offset) in &library.hooks {
-            let point = Point {
-                offset: *offset,
-                cookie: 0,
-            };
-            let probes = self.calls.watch(*hook, &path, scope, &[point])?;
-            library.probes.push(probes);
-        }
-        let mut failures = self
-            .limiter
-            .attach(&self.calls, &path, scope, &library.own)?;
-        if !library.entries.is_empty() {
-            let mut probes =
-                self.calls
-                    .attach_with_exits(&path, scope, &library.entries, &library.exits)?;
-            failures.append(&mut probes.failures);
-            library.probes.push(probes);
-        }
-        if !library.points.is_empty() {
-            let mut probes = self.calls.attach(&path, scope, &library.points)?;
-            failures.append(&mut probes.failures);
-            library.probes.push(probes);
-        }
+        let failures = library.attach(scope, &self.calls, &mut self.limiter)?;
+        let functions = library.functions();
         if let Some(first) = failures.first() {
             if failures.len() >= functions && library.observed.is_empty() {
-                // Nothing at all is probed: that is no detail of the recording any more.
+                // Nothing at all could be probed, so this is more than a detail of the recording.
                 let failure = failures.into_iter().next();
                 return Err(failure.map_or(SessionError::NoTarget, |failure| failure.error.into()));
             }
@@ -517,7 +530,7 @@ impl Instruments {
         Ok(Some(library))
     }
 
-    /// Tells the user, and puts it into the recording.
+    /// Tells the user a line and puts it into the recording, once.
     fn tell_once(&mut self, text: String, collector: &CollectorHandle) {
         if self.said.is_new(&text) {
             self.untold.push(text.clone());
@@ -525,7 +538,7 @@ impl Instruments {
         }
     }
 
-    /// All probes, to be removed.
+    /// Returns all probes, to be removed.
     pub(crate) fn into_probes(self) -> impl Iterator<Item = Probes> {
         let libraries = self.libraries.into_values();
         libraries
@@ -534,7 +547,7 @@ impl Instruments {
     }
 }
 
-/// Whether a file is one of ROCm's libraries, by its name.
+/// Whether a file is one of ROCm's libraries, judged by its name.
 fn is_rocm(mapped: &MappedFile) -> bool {
     let name = mapped.path.file_name().and_then(|name| name.to_str());
     name.is_some_and(|name| !gputrace_catalog::library_domains(name).is_empty())

@@ -1,8 +1,10 @@
-//! Functions that turn out to be called too often: their probes are taken away, so that the program has its speed back.
+//! Removes the probes of functions that turn out to be called too often, so that the program runs
+//! at full speed again.
 //!
-//! Also a call that is not recorded, because of `--max-call-rate`, costs the program its breakpoints. So a function whose probes
-//! take more than `--max-probe-time` for some seconds loses them, for which each such function has links of its own. What is
-//! counted up to then stays in the books; what is called afterwards nobody sees, which the recording says.
+//! Even a call that is not recorded, because of `--max-call-rate`, costs the program its
+//! breakpoints. So a function whose probes take more than `--max-probe-time` for some seconds loses
+//! them; each such function has links of its own for this. Calls counted until then stay in the
+//! accounts. Later calls are not seen, and the recording says so.
 
 use std::{
     collections::HashMap,
@@ -21,47 +23,49 @@ use gputrace_loader::{
     probes::Probes,
 };
 
-/// Looks in a row, about a second from each other, at which a function's probes took too much: one may be a burst.
+/// Number of consecutive looks, about a second apart, at which a function's probes must have taken
+/// too much time. A single one may be a burst.
 const LOOKS: u32 = 2;
 
-/// Functions that have links of their own. Each link is a file descriptor, and takes the kernel a moment to remove.
+/// Maximum number of functions with links of their own. Each link is a file descriptor, and takes
+/// the kernel a moment to remove.
 const MOST: usize = 2048;
 
-/// A function that is limited in how often it may be called.
+/// A function whose call rate or probe time is limited.
 #[derive(Debug)]
 struct Limited {
     name: String,
-    /// Its own; none if it shares links with others, or they were taken away.
+    /// Its own probes; empty if it shares links with others, or its probes were removed.
     probes: Vec<Probes>,
-    /// What its probes take of a call, ns, roughly.
+    /// Approximate time that its probes take per call, ns.
     cost: u64,
-    /// Calls at the last look.
+    /// Number of calls at the last look.
     calls: u64,
-    /// Looks in a row at which its probes took too much.
+    /// Number of consecutive looks at which its probes took too much time.
     above: u32,
-    /// Whether its probes were taken away.
+    /// Whether its probes were removed.
     is_cooled: bool,
 }
 
-/// The functions of a file that have links of their own: number, entry, and the instructions that leave it, if its end is
-/// seen there.
+/// The functions of a file that have links of their own: id, entry, and the instructions that leave
+/// the function, if its end is probed there.
 #[derive(Debug, Default)]
 pub(crate) struct Own(Vec<(u32, Point, Vec<Point>)>);
 
 impl Own {
-    /// How many they are.
+    /// Number of functions.
     pub(crate) fn len(&self) -> usize {
         self.0.len()
     }
 }
 
-/// All functions that are limited.
+/// All limited functions.
 #[derive(Debug, Default)]
 pub(crate) struct ProbeLimiter {
     functions: HashMap<u32, Limited>,
-    /// How many have links of their own.
+    /// Number of functions with links of their own.
     own: usize,
-    /// When they were looked at.
+    /// Time of the last look.
     looked: Option<Instant>,
 }
 
@@ -71,7 +75,7 @@ impl ProbeLimiter {
         self.own > 0
     }
 
-    /// Takes note of a limited function.
+    /// Adds a limited function.
     pub(crate) fn limit(&mut self, function: &Function) {
         let domain = Domain::from_id(function.domain);
         let cost = costs::of_call(function.probe_cost, domain, *costs::MACHINE_STEP);
@@ -88,8 +92,9 @@ impl ProbeLimiter {
         );
     }
 
-    /// Takes the limited functions out of the points of a file: those whose returns are probed (`points`), and those that are left at
-    /// `exits`. If there are too many for links of their own, they stay there.
+    /// Moves the limited functions out of a file's points: those whose returns are probed
+    /// (`points`), and those that are left at `exits`. If there are too many for links of their
+    /// own, they stay there.
     pub(crate) fn take(
         &mut self,
         points: &mut Vec<Point>,
@@ -121,7 +126,8 @@ impl ProbeLimiter {
         Own(own.collect())
     }
 
-    /// Probes functions of the file at `path` that have links of their own, for `scope`. Returns what the kernel refused.
+    /// Probes the functions of the file at `path` that have links of their own, for `scope`.
+    /// Returns the probes that the kernel refused.
     ///
     /// # Errors
     ///
@@ -150,8 +156,9 @@ impl ProbeLimiter {
         Ok(failures)
     }
 
-    /// Takes away the probes of functions that have taken more than `most` percent of a CPU for too long: to be called about
-    /// once a second, with how often which functions were called. Returns what there is to say.
+    /// Removes the probes of functions that have taken more than `most` percent of a CPU for too
+    /// long. Call it about once a second, with the number of calls by function. Returns remarks for
+    /// the user.
     pub(crate) fn cool(
         &mut self,
         rates: &[(u32, CallRate)],
@@ -188,7 +195,7 @@ impl ProbeLimiter {
         told
     }
 
-    /// Takes out the probes of functions of a file that is used no more.
+    /// Takes out the probes of a file that is no longer used.
     pub(crate) fn release(&mut self, own: &Own) -> Vec<Probes> {
         let functions = own.0.iter().map(|(function, ..)| function);
         let limited = functions.filter_map(|function| self.functions.remove(function));
@@ -197,7 +204,8 @@ impl ProbeLimiter {
         released
     }
 
-    /// At the end: of which functions calls were lost because there were more than `rate` in a second.
+    /// At the end of the recording: remarks on functions of which calls were lost because there
+    /// were more than `rate` per second.
     pub(crate) fn told(&self, rates: &[(u32, CallRate)], rate: u64) -> Vec<String> {
         let lost = rates.iter().filter(|(_, rate)| rate.dropped > 0);
         lost.map(|(function, called)| {
@@ -212,7 +220,7 @@ impl ProbeLimiter {
         .collect()
     }
 
-    /// All probes, to be removed.
+    /// Returns all probes, to be removed.
     pub(crate) fn into_probes(self) -> impl Iterator<Item = Probes> {
         self.functions
             .into_values()
@@ -220,22 +228,22 @@ impl ProbeLimiter {
     }
 }
 
-/// Removes probes, entries first, while the recording goes on. The kernel takes its time, and nothing waits for it: at the
-/// latest the end of this process ends it.
+/// Removes probes, entries first, while the recording goes on. The kernel takes its time, and
+/// nothing waits for it; the end of this process ends it at the latest.
 pub(crate) fn withdraw(probes: Vec<Probes>) {
     if probes.is_empty() {
         return;
     }
     let remove = move || Probes::withdraw(probes);
-    // If there is no thread to be had, dropping the closure has removed them.
+    // If no thread can be started, dropping the closure removes the probes.
     let _ = thread::Builder::new()
         .name("remover".to_owned())
         .spawn(remove);
 }
 
 impl Limited {
-    /// Takes note of how often it has been called so far, some time after the last look. If its probes have been taking more than
-    /// `most` percent of a CPU for too long: how much they take.
+    /// Notes the number of calls so far, `passed` after the last look. If the probes have taken
+    /// more than `most` percent of a CPU for too long, returns the percentage.
     fn too_much(&mut self, calls: u64, most: u32, passed: Duration) -> Option<u128> {
         let new = calls.saturating_sub(self.calls);
         self.calls = calls;
@@ -283,7 +291,7 @@ mod tests {
             (3, point(3, 0x30, true), vec![point(3, 0x34, true), tail]),
         ];
         assert_eq!(own.0, expected);
-        // Too many stay together.
+        // If there are too many functions, they stay together.
         let mut many: Vec<_> = (0..=MOST as u32)
             .map(|id| point(id, id.into(), true))
             .collect();
@@ -304,7 +312,7 @@ mod tests {
         let limited = limiter.functions.get_mut(&7).unwrap();
         let cost = limited.cost;
         assert!(cost > 0);
-        // Calls that take 60 % of a second; of two.
+        // Calls whose probes take 60 % of one second, looked at over two seconds.
         let busy = 600_000_000 / cost;
         let second = Duration::from_secs(1);
         let mut calls = 0;
@@ -320,7 +328,7 @@ mod tests {
             calls += more;
             assert_eq!(limited.too_much(calls, 50, passed), expected);
         }
-        // Nothing to take away, as with too many functions.
+        // Its probes cannot be removed, as when there are too many functions.
         let now = Instant::now();
         let rates = |calls| {
             let dropped = calls / 2;

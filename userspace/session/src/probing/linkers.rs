@@ -1,4 +1,4 @@
-//! Noticing that a target maps libraries: probes on its dynamic linker, and files probed in advance.
+//! Notices when a target maps libraries: probes its dynamic linker, and probes files in advance.
 
 use std::{
     env,
@@ -37,7 +37,7 @@ pub(crate) struct Linkers {
 #[derive(Debug)]
 struct Watched {
     file: LibraryFile,
-    /// For whom it is watched, and how.
+    /// The processes for which it is watched, and the probes; `None` if it cannot be probed.
     probes: Vec<(Scope, Option<Probes>)>,
     users: Users,
 }
@@ -66,12 +66,12 @@ impl Linkers {
         }
     }
 
-    /// Watches the linkers under which the targets run. One that cannot be watched is only a loss of
-    /// promptness: the recorder then looks for new libraries now and then.
+    /// Watches the linkers that the targets run under. If one cannot be watched, new libraries are
+    /// only found later: the recorder then looks for them periodically.
     pub(crate) fn watch(&mut self, request: &Request) {
         match &request.targets {
-            // Those of other programs that it and its descendants execute are looked at when they are
-            // executed.
+            // The linkers of other programs, which this one and its descendants execute, are looked
+            // at when that happens.
             Targets::Launch { command, .. } => {
                 self.add(
                     Linker::open(Path::new(interp::DEFAULT)).map(Some),
@@ -79,7 +79,7 @@ impl Linkers {
                     None,
                 );
                 if let Ok(resolved) = resolve(command) {
-                    // A dynamic linker can be called as a command, too; other programs without an
+                    // A dynamic linker can be run as a command, too. Other programs without an
                     // interpreter have no place for the probe.
                     let path = resolved.interpreter.unwrap_or(resolved.binary);
                     self.add(Linker::open(&path).map(Some), Scope::EveryProcess, None);
@@ -90,31 +90,32 @@ impl Linkers {
                     self.watch_process(*pid, request.scope(*pid));
                 }
             }
-            // The kernel tells what processes map; if not, see `Linkers::watch_node`.
+            // The kernel reports what processes map; if it does not, see `Linkers::watch_node`.
             Targets::Node => {}
         }
     }
 
-    /// Watches the dynamic linker of most programs, for every process.
+    /// Watches the system's default dynamic linker, for every process.
     pub(crate) fn watch_node(&mut self) {
         let linker = Linker::open(Path::new(interp::DEFAULT)).map(Some);
         self.add(linker, Scope::EveryProcess, None);
     }
 
-    /// Watches the linker of the program that a process has just executed. True if it was not watched
-    /// before.
+    /// Watches the linker of the program that a process has just executed. Returns true if it was
+    /// not watched before.
     pub(crate) fn watch_process(&mut self, pid: u32, scope: Scope) -> bool {
         self.add(Linker::of_process(pid), scope, Some(pid))
     }
 
-    /// A process was created by another, and runs under the same linker.
+    /// Records that `parent` created `child`, which runs under the same linker.
     pub(crate) fn forked(&mut self, parent: u32, child: u32) {
         for watched in self.watched.values_mut() {
             watched.users.forked(parent, child);
         }
     }
 
-    /// Watches those linkers no more whose users have all gone. To be called now and then; at the second time it is so.
+    /// Stops watching linkers whose users have all ended. Call it periodically: a linker without
+    /// users is released at the second call.
     pub(crate) fn release(&mut self) {
         for watched in self.watched.values_mut() {
             watched.users.look();
@@ -122,12 +123,14 @@ impl Linkers {
         let unused = self.watched.take_unused().into_iter();
         let unused = unused.inspect(|watched| {
             let path = watched.file.path().display();
-            tracing::debug!("nobody runs under {path} any more: watched no more");
+            tracing::debug!(
+                "no process uses the dynamic linker {path} any more: it is no longer watched"
+            );
         });
         limiter::withdraw(unused.flat_map(Watched::into_probes).collect());
     }
 
-    /// A linker that has no `user` is watched to the end.
+    /// Watches a linker. One that has no `user` is watched to the end.
     fn add(
         &mut self,
         linker: Result<Option<Linker>, InterpError>,
@@ -179,7 +182,7 @@ impl Linkers {
                     file.path().display()
                 );
             });
-        // One that cannot be watched is not tried again.
+        // A linker that cannot be probed is not tried again.
         watched.probes.push((scope, probes.ok()));
         true
     }
@@ -189,13 +192,13 @@ impl Linkers {
         !self.watched.is_empty()
     }
 
-    /// The probes behind the watches, to be removed.
+    /// Returns the probes of all watched linkers, to be removed.
     pub(crate) fn into_probes(self) -> impl Iterator<Item = Probes> {
         self.watched.into_values().flat_map(Watched::into_probes)
     }
 
-    /// Library files that the process (or, without one, any process of this system) is likely to map
-    /// later. Probed in advance, they are traced from their first call on.
+    /// Library files that the process (or, without one, any process of this system) is likely to
+    /// map later. If they are probed in advance, they are traced from their first call on.
     pub(crate) fn candidates(&self, pid: Option<u32>) -> impl Iterator<Item = LibraryFile> + use<> {
         let (root, executable, library_path, current_dir) = match pid {
             Some(pid) => (
@@ -215,7 +218,7 @@ impl Linkers {
         })
     }
 
-    /// As [`Linkers::candidates`], for a program that is about to be started here.
+    /// Like [`Linkers::candidates`], for a program that is about to be started here.
     pub(crate) fn candidates_of(
         &self,
         command: &[OsString],
@@ -233,12 +236,12 @@ impl Linkers {
 
 /// Library files that a program is likely to map.
 fn likely(search: &Search<'_>) -> impl Iterator<Item = LibraryFile> + use<> {
-    // One after the other: what is in them can take much memory.
+    // Opened one at a time: their contents can take much memory.
     let found = candidates::find(search).into_iter();
     found.filter_map(|candidate| candidate.into_library().ok())
 }
 
-/// What starting `command` here and now would run.
+/// Resolves the program that starting `command` here and now would run.
 ///
 /// # Errors
 ///
@@ -248,15 +251,16 @@ pub(crate) fn resolve(command: &[OsString]) -> Result<Resolved, InterpError> {
     interp::resolve(&Command {
         program,
         search_path: env::var_os("PATH").as_deref(),
-        // An unreadable current directory matters only to relative paths, which then lead nowhere.
+        // The current directory matters only to relative paths, which lead nowhere if it is
+        // unreadable.
         current_dir: &env::current_dir().unwrap_or_else(|_| PathBuf::from("/")),
     })
 }
 
-/// More of an environment is not read, bytes.
+/// Maximum size of an environment that is read, bytes.
 const MAX_ENVIRONMENT: u64 = 8 << 20;
 
-/// A variable of a process's environment as it was when the process started.
+/// A variable of a process's environment, as it was when the process started.
 fn environment_of(pid: u32, name: &str) -> Option<OsString> {
     let environment = gputrace_reader::file(pid, "environ", MAX_ENVIRONMENT).ok()?;
     environment.split(|byte| *byte == 0).find_map(|entry| {

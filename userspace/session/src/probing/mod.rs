@@ -1,4 +1,4 @@
-//! Which functions of which files are probed, and getting the probes on and off.
+//! Chooses the functions to probe, and attaches and removes the probes.
 
 pub(crate) mod chosen;
 pub(crate) mod constants;

@@ -1,9 +1,10 @@
-//! Which files are the libraries that the user named.
+//! Decides which files are the libraries that the user named.
 //!
-//! A name is no proof: who may mount files in a namespace of his own can show any file of the system under the name of a
-//! library, and probes belong to the file, in every process that has it. So a file is taken for what it says itself: its
-//! soname, which its maker gave it, or its build id. A path is taken if it leads to the same file for gputrace, or if
-//! the file says the same name as the path.
+//! A file's path proves nothing: whoever can mount files in a mount namespace can show any file of
+//! the system under the name of a library, and probes belong to the file, in every process that
+//! maps it. So a file is identified by its own contents: its soname, set by whoever built it, or
+//! its build id. A path given by the user matches if it leads to the same file for gputrace, or if
+//! the file's soname agrees with the path.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -17,17 +18,18 @@ use gputrace_tracee::{
     process::{self, MappedFile},
 };
 
-/// A file that is none of the libraries is not looked at again for so long: a process may change its list of libraries
-/// very often, and by then another file can have its number.
+/// How long a file that is none of the libraries is not looked at again. A process may change its
+/// list of libraries very often; after this time another file can have the same inode number.
 const FRESH: Duration = Duration::from_secs(10);
-/// So many files are remembered.
+/// Maximum number of files remembered.
 const MAX_FILES: usize = 1 << 14;
-/// So many files that are not what they are called are told of.
+/// Maximum number of reported files that are not what their names say.
 const MAX_TOLD: usize = 64;
-/// A build id has at least so many hexadecimal digits: what lld makes fast has 16.
+/// Minimum length of a build id in hexadecimal digits. Those that lld makes with its fast method
+/// have 16.
 const MIN_BUILD_ID: usize = 16;
 
-/// A library as users name it.
+/// A library as the user names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LibraryName {
     given: PathBuf,
@@ -36,15 +38,15 @@ pub struct LibraryName {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Kind {
-    /// With the file that stands there for gputrace, if any.
+    /// A path, with the file that gputrace finds there, if any.
     Path(Option<Twin>),
-    /// A name that may lack its version.
+    /// A name, possibly without its version.
     Name(String),
-    /// In lower case.
+    /// A build id in lower case.
     BuildId(String),
 }
 
-/// A file as it is known in spite of overlays, which show one file under several devices.
+/// A file, identified in spite of overlays, which show one file under several devices.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Twin {
     state: FileState,
@@ -52,8 +54,8 @@ struct Twin {
 }
 
 impl LibraryName {
-    /// What the user wrote: a path, a name such as `librocblas` or `librocblas.so`, which also stand for
-    /// `librocblas.so.4`, or a build id.
+    /// Parses what the user wrote: a path, a build id, or a name. A name such as `librocblas` or
+    /// `librocblas.so` also stands for `librocblas.so.4`.
     #[must_use]
     pub fn new(given: PathBuf) -> Self {
         let kind = if given.components().count() > 1 || given.is_absolute() {
@@ -69,19 +71,19 @@ impl LibraryName {
         Self { given, kind }
     }
 
-    /// What the user wrote.
+    /// The text that the user wrote.
     #[must_use]
     pub fn given(&self) -> &Path {
         &self.given
     }
 
-    /// Where the file is, if that is what was said.
+    /// The path, if the user gave one.
     #[must_use]
     pub fn path(&self) -> Option<&Path> {
         matches!(self.kind, Kind::Path(_)).then_some(&*self.given)
     }
 
-    /// Whether a file is this library: `path` is where its process has it.
+    /// Decides whether a file is this library; `path` is the file's path in its process.
     fn judge(&self, path: &Path, file: &Identity) -> Verdict {
         let name = || {
             path.file_name()
@@ -92,9 +94,10 @@ impl LibraryName {
         let is_right = match &self.kind {
             Kind::BuildId(id) => return Verdict::of(file.build_id.as_ref() == Some(id)),
             Kind::Path(twin) if twin.as_ref().is_some_and(|twin| twin.is(file)) => true,
-            // It can have been built anew since.
+            // The file can have been rebuilt since the name was parsed.
             Kind::Path(_) if Twin::at(&self.given).is_some_and(|twin| twin.is(file)) => true,
-            // As the process sees it. A library's file may be named with more of its version than the soname has.
+            // The process sees the file at the given path. A library's file name may contain more
+            // of its version than its soname.
             Kind::Path(_) if path == self.given => soname
                 .is_some_and(|soname| is_version(name(), soname) || is_version(soname, name())),
             Kind::Path(_) => return Verdict::Other,
@@ -118,7 +121,7 @@ impl LibraryName {
     }
 }
 
-/// Whether one name is the other or, behind a dot, goes on with more: `librocblas.so.4` of `librocblas`.
+/// Whether `name` equals `of` or extends it after a dot, as `librocblas.so.4` extends `librocblas`.
 fn is_version(name: &str, of: &str) -> bool {
     let rest = name.strip_prefix(of);
     !of.is_empty() && rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
@@ -153,7 +156,7 @@ impl Twin {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verdict {
     Right,
-    /// It goes by the name, and says itself that it is another.
+    /// The file has the library's name, but its soname says that it is another library.
     Misnamed,
     Other,
 }
@@ -164,7 +167,7 @@ impl Verdict {
     }
 }
 
-/// What a file says itself.
+/// How a file identifies itself.
 #[derive(Clone, Debug)]
 pub(crate) struct Identity {
     state: FileState,
@@ -182,51 +185,52 @@ impl Identity {
         })
     }
 
-    /// Why the file is not what it is called, as a clause, and how to have it nevertheless.
+    /// Why the file is not what its name says, as a clause, and how to trace it nevertheless.
     fn misnamed(&self, path: &Path, wanted: &LibraryName) -> String {
         let says = match &self.soname {
-            Some(soname) => format!("says itself that it is {soname}"),
-            None => "has no soname that says so".to_owned(),
+            Some(soname) => format!("its soname is {soname}"),
+            None => "it has no soname".to_owned(),
         };
         let next = match &self.build_id {
-            Some(id) => format!("`--library {id}` chooses it nevertheless"),
-            None => "`--library` with a path that gputrace has as well chooses a file without a build id"
+            Some(id) => format!("`--library {id}` traces it nevertheless"),
+            None => "to trace a file without a build id, give `--library` a path that gputrace \
+                     can open, too"
                 .to_owned(),
         };
         format!(
-            "{} goes by the name of {} but {says}, so it is not traced; {next}",
+            "{} is named like {} but {says}, so it is not traced; {next}",
             path.display(),
             wanted.given.display()
         )
     }
 }
 
-/// What is known of a file that processes have mapped.
+/// Verdict on a file that processes have mapped.
 #[derive(Debug)]
 struct Known {
     state: FileState,
     at: Instant,
-    /// Which of the names are it.
+    /// Indices of the names that the file matches.
     right: Vec<usize>,
-    /// Which of the names it only goes by, and why not.
+    /// Indices of the names that the file only pretends to have, and why.
     misnamed: Vec<(usize, String)>,
 }
 
-/// Finds the libraries that the user named among files that processes have mapped.
+/// Finds the libraries that the user named among the files that processes have mapped.
 #[derive(Debug, Default)]
 pub(crate) struct NamedLibraries {
     names: Vec<LibraryName>,
-    /// By device, inode and path as in maps.
+    /// Files by device, inode and path as in `/proc/PID/maps`.
     known: HashMap<(u64, u64, PathBuf), Known>,
     told: HashSet<String>,
 }
 
-/// What a mapped file is to those who asked for libraries.
+/// How a mapped file relates to the libraries that the user named.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Answer {
-    /// Which of the names are it.
+    /// Indices of the names that the file matches.
     pub(crate) right: Vec<usize>,
-    /// Which of the names it only goes by, and why not.
+    /// Indices of the names that the file only pretends to have, and why.
     pub(crate) misnamed: Vec<(usize, String)>,
 }
 
@@ -243,7 +247,8 @@ impl NamedLibraries {
         &self.names
     }
 
-    /// What a file is that process `pid` has mapped. One that cannot be looked at is nothing.
+    /// Judges a file that process `pid` has mapped. A file that cannot be inspected matches
+    /// nothing.
     pub(crate) fn ask(&mut self, pid: u32, mapped: &MappedFile) -> Answer {
         if self.names.is_empty() {
             return Answer::default();
@@ -294,7 +299,8 @@ impl NamedLibraries {
         known
     }
 
-    /// Whether somebody is to be told this: once, and not of any number of files.
+    /// Whether this text is to be reported: each text is reported once, and their number is
+    /// limited.
     pub(crate) fn is_news(&mut self, text: &str) -> bool {
         self.told.len() < MAX_TOLD && self.told.insert(text.to_owned())
     }
@@ -351,7 +357,7 @@ mod tests {
             ("librocblas.so", "/x/librocblas.so.4", Right),
             ("librocblas.so.4", "/x/librocblas.so.4", Right),
             ("librocblas.so.4.1.2", "/x/librocblas.so.4.1.2", Right),
-            // Whatever it is called.
+            // Matches whatever the file is called.
             ("librocblas", "/x/renamed.so", Right),
             ("librocblas.so.4.1.2", "/x/renamed.so", Other),
             ("librocbla", "/x/librocblas.so.4", Other),
@@ -362,7 +368,7 @@ mod tests {
         ] {
             assert_eq!(verdict(given, path, &blas), expected, "{given} {path}");
         }
-        // Something else is shown under the name.
+        // A different file is shown under the name.
         let other = file(
             Some("libc.so.6"),
             Some("00112233445566778899aabbccddeeff00112233"),
@@ -382,13 +388,13 @@ mod tests {
         let text = other.misnamed(Path::new("/x/libfoo.so.1"), &name);
         assert_eq!(
             text,
-            "/x/libfoo.so.1 goes by the name of libfoo but says itself that it is libc.so.6, so it is not traced; \
-             `--library 00112233445566778899aabbccddeeff00112233` chooses it nevertheless"
+            "/x/libfoo.so.1 is named like libfoo but its soname is libc.so.6, so it is not traced; \
+             `--library 00112233445566778899aabbccddeeff00112233` traces it nevertheless"
         );
         assert!(
             nothing
                 .misnamed(Path::new("/x"), &name)
-                .contains("has no soname that says so")
+                .contains("it has no soname")
         );
     }
 
@@ -419,7 +425,7 @@ mod tests {
         }
     }
 
-    /// As somebody would who may mount files.
+    /// Acts like somebody who may mount files.
     #[test]
     fn another_file_under_a_name_is_told_once() {
         let directory = tempfile::tempdir().unwrap();
@@ -442,7 +448,7 @@ mod tests {
             by_name.is_news(&number.to_string());
         }
         assert!(!by_name.is_news("one too many"));
-        // Whoever names the file itself means it, also when it is built anew.
+        // A path means the file itself, even after it has been rebuilt.
         let by_path = named(&path);
         assert_eq!(by_path.judge(&path, &identity).right, [0]);
         let inode = fs::metadata(&path).unwrap().ino();

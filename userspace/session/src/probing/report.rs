@@ -1,4 +1,4 @@
-//! What users are told of the files whose functions are traced.
+//! Messages to the user about the files whose functions are traced.
 
 use std::{borrow::Cow, fmt};
 
@@ -7,13 +7,13 @@ use gputrace_tracee::library::LibraryPlan;
 
 use super::extra::some;
 
-/// A file of whose probes nobody has been told yet.
+/// A probed file that nobody has been told about yet.
 #[derive(Debug)]
 pub(crate) struct AttachReport {
     pub(crate) path: String,
-    /// Its soname and build id, if the user named it as a library and could have meant another.
+    /// Soname and build id, if the user named it as a library and could have meant another.
     pub(crate) chosen: Option<String>,
-    /// Functions that are traced.
+    /// Number of traced functions.
     pub(crate) functions: usize,
     pub(crate) left_out: LeftOut,
 }
@@ -42,10 +42,10 @@ impl fmt::Display for AttachReport {
     }
 }
 
-/// What was asked for besides ROCm's functions and is not traced.
+/// Requested functions other than ROCm's that are not traced.
 #[derive(Debug, Default)]
 pub(crate) struct LeftOut {
-    /// Names with reasons.
+    /// Names of refused functions, with reasons.
     refused: Vec<String>,
     /// Names of indirect functions.
     indirect: Vec<String>,
@@ -76,7 +76,7 @@ impl LeftOut {
     }
 }
 
-/// The name that people read: as the public header of an API has it, or all that a mangled name says.
+/// Name as people read it: as in the public header of an API, or the full demangled name.
 pub(crate) fn shown_name(domain: Domain, name: &str) -> Cow<'_, str> {
     match domain {
         Domain::Library | Domain::Function => {

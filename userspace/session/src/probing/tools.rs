@@ -1,16 +1,17 @@
-//! Other tracers in the processes that are traced.
+//! Other tracing tools inside the traced processes.
 //!
-//! A tool inside a process puts itself between the program and the runtime: it wraps functions, adds packets to queues,
-//! gives signals to dispatches. All of that happens in the process and is recorded as what it is; none of it is counted
-//! twice, because functions are probed where the runtime has them, once. But who reads the recording must know of it: a
-//! call may have been made by the tool, and takes longer for it.
+//! A tool inside a process puts itself between the program and the runtime: it wraps functions,
+//! adds packets to queues, and attaches signals to dispatches. All of this happens in the process
+//! and is recorded as it is. Nothing is counted twice, because each function is probed once, in the
+//! runtime. But readers of the recording must know about the tool: it may have made some of the
+//! calls itself, and it makes calls slower.
 
 use std::collections::HashSet;
 
 use gputrace_tracee::process::MappedFile;
 
-/// Beginnings of names of libraries by which tools trace, and what they are. `librocprofiler-register` is none: it is
-/// loaded by every newer runtime, and only looks for tools.
+/// Prefixes of the names of tools' libraries, and the tools' names. `librocprofiler-register` is
+/// not listed: every newer runtime loads it, and it only looks for tools.
 const TOOLS: [(&str, &str); 9] = [
     ("librocprofiler-sdk-tool.so", "rocprofv3"),
     ("librocprofiler-sdk.so", "rocprofiler-sdk"),
@@ -23,18 +24,18 @@ const TOOLS: [(&str, &str); 9] = [
     ("libomnitrace.so", "Omnitrace"),
 ];
 
-/// Remarks on tools in one recording; nobody reads more.
+/// Maximum number of remarks on tools per recording.
 const MOST: usize = 4096;
 
-/// The tools that have been told of.
+/// The tools that have been reported.
 #[derive(Debug, Default)]
 pub(crate) struct Tools {
-    /// Process and tool.
+    /// Process id and tool.
     told: HashSet<(u32, &'static str)>,
 }
 
 impl Tools {
-    /// What the user is to hear of the tools among a process's files; each once.
+    /// New remarks on tools among a process's files, each reported once.
     pub(crate) fn news(&mut self, pid: u32, files: &[MappedFile]) -> Vec<String> {
         let found = files.iter().filter_map(|file| {
             let name = file.path.file_name()?.to_str()?.to_owned();
@@ -63,8 +64,8 @@ pub(crate) fn is_tool(name: &str) -> bool {
 
 fn text(pid: u32, library: &str, tool: &str) -> String {
     format!(
-        "process {pid} has loaded {library} of {tool}, which may trace it from inside: calls can be that tool's, and \
-         take longer for it"
+        "process {pid} has loaded {library} of {tool}, which may trace it from inside: some calls \
+         may be that tool's, and calls take longer because of it"
     )
 }
 

@@ -1,4 +1,4 @@
-//! The first probes of a recording.
+//! Attaches the first probes of a recording.
 
 use std::ffi::OsString;
 
@@ -14,7 +14,7 @@ use crate::{
 };
 
 impl Recorder<'_> {
-    /// Puts probes onto what is there already.
+    /// Probes everything that exists already.
     pub(super) fn begin(&mut self) -> Result<(), SessionError> {
         match &self.request.targets {
             Targets::Launch { command, .. } => self.begin_program(command),
@@ -23,7 +23,7 @@ impl Recorder<'_> {
         }
     }
 
-    /// Probes what the program will map, and has it run.
+    /// Probes what the program is likely to map, and starts it.
     fn begin_program(&mut self, command: &[OsString]) -> Result<(), SessionError> {
         if let Some(pid) = self.targets.program.as_ref().map(|program| program.pid) {
             self.collector.send(Command::Process(pid));
@@ -38,7 +38,8 @@ impl Recorder<'_> {
         }
         self.instruments
             .libraries_in_advance(Scope::EveryProcess, &self.collector);
-        // Perf events come and go slowly. Then it is better to hold whoever maps a library.
+        // Perf events are slow to attach and remove. It is better then to hold threads that map a
+        // library.
         if self.calls.backend() != PerfEvents.name() {
             for file in self.targets.linkers.candidates_of(command) {
                 self.try_candidate(file, Scope::EveryProcess);
@@ -50,7 +51,8 @@ impl Recorder<'_> {
         Ok(())
     }
 
-    /// Probes what running processes have mapped. With `wait` they may have nothing yet.
+    /// Probes the libraries that running processes have mapped. With `wait`, they may have none
+    /// yet.
     fn begin_processes(&mut self, pids: &[u32], wait: bool) -> Result<(), SessionError> {
         for pid in pids {
             let scope = self.request.scope(*pid);
@@ -79,7 +81,7 @@ impl Recorder<'_> {
         }
         for pid in pids {
             self.calls.add_target(*pid, 0)?;
-            // Not before: what a process that is no target yet loads, nobody tells of.
+            // Done only now: loads of a process that is not yet a target are not reported.
             self.code_objects(*pid);
         }
         let list: Vec<String> = pids.iter().map(u32::to_string).collect();
@@ -87,12 +89,12 @@ impl Recorder<'_> {
         Ok(())
     }
 
-    /// Has all processes looked at. The rest follows then: [`Self::node_surveyed`].
+    /// Requests a look at all processes. [`Self::node_surveyed`] continues when it is complete.
     fn begin_node(&mut self) -> Result<(), SessionError> {
         let interest = if self.request.extra.is_empty() {
             Interest::Rocm
         } else {
-            // Others than ROCm's users may have the libraries.
+            // Processes that do not use ROCm may have the requested libraries.
             Interest::Any
         };
         let scanner =
@@ -102,7 +104,8 @@ impl Recorder<'_> {
             })?;
         if let Some(error) = scanner.blind() {
             tracing::debug!(
-                "the kernel does not tell of mapped code ({error}): linkers are watched"
+                "the kernel does not report mapped code ({error}): dynamic linkers are watched \
+                 instead"
             );
             self.targets.linkers.watch_node();
         }
@@ -110,7 +113,8 @@ impl Recorder<'_> {
         Ok(())
     }
 
-    /// All processes have been looked at. True if that was so for the first time: the recording begins.
+    /// Handles the end of a survey of all processes. Returns true for the first one, with which the
+    /// recording begins.
     pub(super) fn node_surveyed(&mut self, number: u64) -> Result<bool, SessionError> {
         if self
             .targets
@@ -129,7 +133,7 @@ impl Recorder<'_> {
             self.try_candidate(file, Scope::EveryProcess);
         }
         self.calls.add_every_process()?;
-        // Not before: what a process that is no target yet loads, nobody tells of.
+        // Done only now: loads of a process that is not yet a target are not reported.
         for pid in std::mem::take(&mut self.targets.first_users) {
             self.code_objects(pid);
         }

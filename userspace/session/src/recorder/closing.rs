@@ -1,4 +1,5 @@
-//! The end of a recording: programs are frozen, the books closed, the probes removed, the outputs made.
+//! The end of a recording: the eBPF programs are frozen, the accounts completed, the probes
+//! removed, and the outputs made.
 
 use std::{
     ops::ControlFlow,
@@ -11,15 +12,16 @@ use std::{
 };
 
 use gputrace_capture::meta::Notice;
-use gputrace_collect::{CollectorEvent, Command, clocks};
+use gputrace_collect::{CollectorEvent, CollectorHandle, Command, clocks};
 use gputrace_export::OutputDir;
 use gputrace_loader::probes::Probes;
 use gputrace_text::Line;
 use gputrace_tracee::process;
 
 use super::{
-    Finished, Recorder, detach,
+    Finished, Recorder, Say, detach,
     ending::{Ending, Stops, last_status},
+    periods::Course,
 };
 use crate::{
     SessionError,
@@ -28,11 +30,27 @@ use crate::{
     request::Request,
 };
 
-/// For how long, once the recording is over, processes that do not answer are waited for, all together.
+/// How long unresponsive processes are waited for in total, once the recording is over.
 const READING: Duration = Duration::from_millis(300);
 
+/// Writes into the recording what came of the periods that were asked for.
+fn note_periods(course: Course, collector: &CollectorHandle) {
+    let time = clocks::now();
+    let text = course.summary(time);
+    collector.send(Command::Meta(Box::new(Notice { time, text }.into())));
+}
+
+/// Tells the user that a process takes off the probes that are left.
+fn say_removed_later(say: Say<'_>, links: usize, cost: Duration, pid: u32) {
+    say(&Line::new(format_args!(
+        "removing {links} perf probes takes the kernel about {:.0} s; process {pid} \
+         finishes this in the background (uprobe_multi, Linux 6.6, removes them at once)",
+        cost.as_secs_f64()
+    )));
+}
+
 impl Recorder<'_> {
-    /// Ends the recording: nothing is lost that happened before.
+    /// Ends the recording. Nothing that happened before is lost.
     pub(crate) async fn finish(
         mut self,
         ending: Ending,
@@ -58,14 +76,13 @@ impl Recorder<'_> {
             ..
         } = self;
         let began = course.began;
-        // Threads whose messages were not read yet are still held. This lets them go: the program may be waited for below.
+        // Threads whose messages have not been read are still held. Dropping the holder releases
+        // them: the program may be waited for below.
         drop(targets.holder);
-        // Nobody is held any more, and outputs take long.
+        // No thread is held any more, and outputs take long.
         drop(targets.urgency);
         if !request.periods.is_empty() {
-            let time = clocks::now();
-            let text = course.summary(time);
-            collector.send(Command::Meta(Box::new(Notice { time, text }.into())));
+            note_periods(course, &collector);
         }
         let mut probes: Vec<Probes> = instruments
             .into_probes()
@@ -76,7 +93,7 @@ impl Recorder<'_> {
         if !frozen {
             Probes::remove(std::mem::take(&mut probes));
         }
-        // Before the books are closed, so that what it has read is in them.
+        // Before the accounts are completed, so that they include everything the sources have read.
         sources.stop();
         for open in sources.open_records()? {
             collector.send(open);
@@ -85,11 +102,7 @@ impl Recorder<'_> {
         let stopped = collector.finish(reason.clone())?;
         let background = detach::remove(cost, || Probes::remove(probes)).unwrap_or_default();
         if let Some(pid) = background {
-            say(&Line::new(format_args!(
-                "removing {links} perf probes takes the kernel about {:.0} s; process {pid} sees to it in the \
-                 background (uprobe_multi, Linux 6.6, removes them at once)",
-                cost.as_secs_f64()
-            )));
+            say_removed_later(say, links, cost, pid);
         }
         drop(sources);
         drop(calls);
@@ -115,13 +128,14 @@ impl Recorder<'_> {
             program,
             capture_failure: stopped.failure,
             nothing_matched: told.nothing_matched,
+            too_many: told.too_many,
         })
     }
 
-    /// What is known only now that the programs do not run any more: missing functions, skipped events,
-    /// code objects that nothing told of, processes that run on.
+    /// Reports what is known only after the eBPF programs have stopped: missing functions, skipped
+    /// events, code objects that were loaded unnoticed, and processes that are still running.
     fn say_last(&mut self, ending: &Ending) -> Result<(), SessionError> {
-        // No more news.
+        // Stops further reports of mappings.
         self.targets.scanner = None;
         self.tell_unmatched();
         let remarks = self.instruments.never_found();
@@ -134,13 +148,14 @@ impl Recorder<'_> {
         {
             self.remark(text);
         }
-        // Threads that were held go on by themselves: the programs have been told that all is over.
+        // Held threads continue by themselves: the eBPF programs know that the recording is over.
         while let Some(message) = self.inbox.try_take() {
             if let Message::Collector(CollectorEvent::Kernel { pid, kernel_object }) = message {
                 self.new_kernel(pid, kernel_object);
             }
         }
-        // Kernels whose dispatches are still in the rings can belong to code objects that nothing told of.
+        // Kernels whose dispatches are still in the rings can belong to code objects that were
+        // loaded unnoticed.
         self.all_code_objects();
         for pid in std::mem::take(&mut self.targets.described) {
             self.describe(pid);
@@ -155,7 +170,7 @@ impl Recorder<'_> {
                 .count();
             if alive > 0 {
                 self.tell(&format!(
-                    "the program ended; {alive} process(es) that it started run on, untraced"
+                    "the program ended; {alive} process(es) that it started keep running, untraced"
                 ));
             }
         }
@@ -163,7 +178,7 @@ impl Recorder<'_> {
     }
 }
 
-/// What the user is told of events at which the kernel left programs out.
+/// Message about events for which the kernel skipped the eBPF programs.
 fn missed(count: u64) -> Option<String> {
     (count != 0).then(|| {
         format!(
@@ -206,7 +221,7 @@ async fn make(
     let outputs = tokio::select! {
         outputs = &mut export => outputs,
         () = stops.give_up() => {
-            // Unfinished files are removed before this process ends.
+            // Waits for the removal of unfinished files before this process ends.
             cancel.store(true, Ordering::Relaxed);
             let _ = export.await;
             return Err(SessionError::GivenUp { capture: capture.display().to_string() });

@@ -1,4 +1,4 @@
-//! Finding out which libraries the targets map, and telling about it.
+//! Finds out which libraries the targets map, and reports it.
 
 use std::time::Duration;
 
@@ -26,19 +26,20 @@ use crate::{
 };
 
 impl Recorder<'_> {
-    /// A process has mapped libraries or code objects of interest, or executes another program. Its calls may be missing
-    /// since a time, ns `CLOCK_BOOTTIME`.
+    /// Handles a process that has mapped libraries or code objects of interest, or executes another
+    /// program. Its calls may be missing from `since` on, ns `CLOCK_BOOTTIME`.
     pub(crate) fn linker_changed(&mut self, task: &Task, since: u64) {
         let scope = self.request.scope(task.pid);
         let mut found = Found::default();
         match task.op {
             task_op::CODE_OBJECTS => {
                 self.code_objects(task.pid);
-                // If it fails, threads are held in vain, for a moment.
+                // If this fails, threads are held for nothing, but only briefly.
                 let _ = self.calls.has_read_loads(task.pid, task.parent);
             }
             task_op::NEW_IMAGE => {
-                // It may have mapped libraries while nobody watched its linker, or be of interest itself.
+                // The process may have mapped libraries before its linker was watched, or its
+                // program may itself be of interest.
                 let is_new = self.targets.linkers.watch_process(task.pid, scope);
                 if is_new || !self.request.extra.is_empty() {
                     found = self.try_process(task.pid, scope, None);
@@ -46,26 +47,26 @@ impl Recorder<'_> {
             }
             _ => found = self.try_process(task.pid, scope, None),
         }
-        // Of a process that does not wait, the collector has them read when they are needed.
+        // For a process that is not held, the collector has constants read when they are needed.
         if task.held != 0 && task.op != task_op::CODE_OBJECTS {
             constants::bring_in(task.pid);
         }
         let holder = self.targets.holder.as_ref().filter(|_| task.held != 0);
         let waited = holder.is_some_and(|holder| holder.release(task.pid, task.tid, task.time));
         let is_launched = self.targets.holder.is_some();
-        // Its libraries may have got their probes because of another process that was held.
+        // Its libraries may have got their probes while another process was held.
         if !waited && found.complete_since > since {
             self.tell_missed(task.pid, since);
         } else if !waited && !found.any && is_launched && task.op == task_op::LINKER {
             self.tell_ended(task.pid);
         }
-        // After the thread goes on: it need not wait for that.
+        // Done after releasing the thread, which need not wait for it.
         if found.any {
             self.describe(task.pid);
         }
     }
 
-    /// Tells of calls that may be missing since a library was mapped.
+    /// Reports that calls since the mapping of a library may be missing.
     fn tell_missed(&self, pid: u32, since: u64) {
         let missed = Duration::from_nanos(clocks::now().saturating_sub(since));
         let text = format!(
@@ -76,7 +77,7 @@ impl Recorder<'_> {
         self.tell(&text);
     }
 
-    /// Tells of a process that was to be held until the probes are on, could not be, and has ended.
+    /// Reports a process that should have been held until the probes were on, but ended before.
     fn tell_ended(&self, pid: u32) {
         let text = format!(
             "process {pid} mapped a library and ended before it could be held for the probes; if \
@@ -86,11 +87,11 @@ impl Recorder<'_> {
         self.tell(&text);
     }
 
-    /// Writes what is known of GPUs into the capture, with `remarks` on what is not.
+    /// Writes the description of the GPUs into the capture, and `remarks` on what is missing.
     pub(crate) fn describe_gpus(&self, remarks: Vec<String>) {
         let agents: Vec<Meta> = match &self.gpus {
             Some(gpus) => gpus.agents().collect(),
-            // Counters and allocations are those of agents, too.
+            // Counters and allocations refer to agents, too.
             None if self.request.counter_rate.is_some()
                 || self.request.domains.contains(&Domain::MemoryAllocation) =>
             {
@@ -106,7 +107,7 @@ impl Recorder<'_> {
         }
     }
 
-    /// Writes into the capture what processes that are attached to have by now.
+    /// Writes into the capture what the attached processes hold now (queues and memory).
     pub(crate) fn describe_held(&self) {
         let of_memory = self.request.domains.contains(&Domain::MemoryAllocation);
         let Targets::Attach { pids, .. } = &self.request.targets else {
@@ -129,7 +130,7 @@ impl Recorder<'_> {
         }
     }
 
-    /// Describes what all processes known to use GPUs have loaded since the last time.
+    /// Describes the code objects that all known GPU processes have loaded since the last time.
     pub(crate) fn all_code_objects(&mut self) {
         let users: Vec<u32> = self.gpus.iter().flat_map(Gpus::users).collect();
         for pid in users {
@@ -137,7 +138,8 @@ impl Recorder<'_> {
         }
     }
 
-    /// The first dispatch of a kernel: its code object must be known, or was loaded unnoticed.
+    /// Handles the first dispatch of a kernel. If its code object is unknown, it was loaded
+    /// unnoticed.
     pub(crate) fn new_kernel(&mut self, pid: u32, kernel_object: u64) {
         if self
             .gpus
@@ -154,8 +156,8 @@ impl Recorder<'_> {
         }
     }
 
-    /// Probes the libraries of a process, if it has any. That it may have called them before their probes
-    /// were on is told, with the time `since` which that could be.
+    /// Probes the libraries of a process, if it has any. If it may have called them before their
+    /// probes were attached, reports that; `since` is the earliest time at which this was possible.
     pub(crate) fn try_process(&mut self, pid: u32, scope: Scope, since: Option<u64>) -> Found {
         let outcome = self.instruments.process(pid, scope, &self.collector);
         for text in self.instruments.take_untold() {
@@ -169,7 +171,8 @@ impl Recorder<'_> {
                 self.announce(&reports);
                 found
             }
-            // Most programs on a node, and every program before it has mapped its libraries.
+            // Normal for most programs of a node, and for any program that has not mapped its
+            // libraries yet.
             Err(SessionError::Process(
                 ProcessError::NoRocmLibraries { .. } | ProcessError::NoSuchProcess { .. },
             )) => Found::default(),
@@ -186,14 +189,14 @@ impl Recorder<'_> {
         }
     }
 
-    /// Looks for libraries that nothing told of.
+    /// Looks for libraries whose mapping was not reported.
     pub(crate) fn look(&mut self) {
         let since = Some(std::mem::replace(
             &mut self.targets.last_look,
             clocks::now(),
         ));
         match &self.request.targets {
-            // The scanner does.
+            // The scanner does this.
             Targets::Node => {}
             Targets::Launch { .. } => {
                 for pid in self.calls.targets().unwrap_or_default() {
@@ -208,12 +211,13 @@ impl Recorder<'_> {
         }
     }
 
-    /// A process of the node may have mapped code that is of interest; see [`Self::try_process`] for `since`.
+    /// Handles a process of the node that may have mapped code of interest; see
+    /// [`Self::try_process`] for `since`.
     pub(crate) fn mapped(&mut self, pid: u32, since: Option<u64>) {
         if !self.try_process(pid, Scope::EveryProcess, since).any {
             return;
         }
-        // Its threads and children are followed from now on, so as soon as it makes its first call.
+        // Follows its threads and children from now on, which is no later than its first call.
         self.collector.send(Command::Process(pid));
         if self
             .targets
@@ -232,7 +236,7 @@ impl Recorder<'_> {
         }
     }
 
-    /// Probes a file that a target may map later. That it cannot be probed matters only if it ever is.
+    /// Probes a file that a target may map later. A failure matters only if the file is mapped.
     pub(crate) fn try_candidate(&mut self, file: LibraryFile, scope: Scope) {
         let path = file.path().display().to_string();
         if let Err(error) = self.instruments.candidate(file, scope, &self.collector) {
@@ -240,9 +244,9 @@ impl Recorder<'_> {
         }
     }
 
-    /// Writes what `/proc` says of a process into the capture.
+    /// Writes the description of a process, from `/proc`, into the capture.
     pub(crate) fn describe(&mut self, pid: u32) {
-        // It may have ended already; then its task events tell what is known.
+        // The process may have ended already; then only its task events describe it.
         if let Ok(process) = process::describe(pid) {
             self.targets.described.insert(pid);
             self.collector.send(Command::Meta(Box::new(process.into())));
@@ -254,15 +258,18 @@ impl Recorder<'_> {
         (self.say)(&Line::new(text));
     }
 
-    /// Tells why nothing has been found of the functions that were asked for, if so.
+    /// If no requested function has been found, tells the user why.
     pub(crate) fn tell_unmatched(&mut self) {
         for error in self.instruments.take_unmatched() {
             self.told.nothing_matched = true;
             self.remark(error.to_string());
+            if matches!(error, SessionError::TooManyFunctions { .. }) {
+                self.told.too_many.get_or_insert(error);
+            }
         }
     }
 
-    /// Tells of processes that keep those waiting who read them.
+    /// Reports processes whose memory or files cannot be read without long delays.
     pub(crate) fn tell_stuck(&self) {
         for pid in gputrace_reader::take_stuck() {
             self.remark(format!(
@@ -272,25 +279,25 @@ impl Recorder<'_> {
         }
     }
 
-    /// Tells, and puts it into the recording.
+    /// Tells the user a line and puts it into the recording.
     pub(crate) fn remark(&self, text: String) {
         self.tell(&text);
         self.note(text);
     }
 
-    /// Puts it into the recording.
+    /// Puts a notice into the recording.
     fn note(&self, text: String) {
         self.collector.send(Command::Meta(Box::new(notice(text))));
     }
 
-    /// Tells of libraries.
+    /// Tells the user about newly probed libraries.
     pub(crate) fn announce(&self, reports: &[AttachReport]) {
         for library in reports {
             self.tell(&library.to_string());
         }
     }
 
-    /// Tells that recording has begun.
+    /// Tells the user that recording has begun.
     pub(crate) fn ready(&self, whom: &str) {
         let until = match self.request.duration {
             Some(duration) => format!("for {duration:?}, or until Ctrl-C"),

@@ -1,4 +1,4 @@
-//! How a recording comes to its end: signals, the clock, or its targets.
+//! How a recording ends: by signals, the time limit, or the end of its targets.
 
 use std::{os::fd::OwnedFd, process::ExitStatus, time::Duration};
 
@@ -20,22 +20,22 @@ use crate::{
     },
 };
 
-/// How long a program has, after Ctrl-C or SIGTERM ended its recording, to end as well.
+/// How long a program has to end after Ctrl-C or SIGTERM has ended its recording.
 const LAST_WAIT: Duration = Duration::from_millis(500);
 
 /// The signals that end a recording.
 pub(crate) struct Stops {
     interrupt: tokio::signal::unix::Signal,
     terminate: tokio::signal::unix::Signal,
-    /// `None` under `nohup`, so that the recording goes on when its terminal is closed. Ctrl-C and SIGTERM
-    /// always stop it: scripts stop a background recording by SIGINT, although their shell starts it with
-    /// SIGINT ignored.
+    /// SIGHUP; `None` under `nohup`, so that the recording continues when its terminal is closed.
+    /// Ctrl-C and SIGTERM always stop the recording: scripts stop a background recording by SIGINT,
+    /// although their shell starts it with SIGINT ignored.
     hangup: Option<tokio::signal::unix::Signal>,
     /// Signals received so far.
     received: u32,
 }
 
-/// Which signal ended it.
+/// The signal that ended a recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stop {
     Interrupt,
@@ -73,8 +73,9 @@ impl Stops {
         stop
     }
 
-    /// Waits for a signal that means "give up": the second one. The first stops the recording, and it may
-    /// come a little later than the end of the program, which the terminal has interrupted as well.
+    /// Waits for a signal that means "give up": the second one. The first one stops the recording.
+    /// It may arrive shortly after the end of the program, which the terminal has interrupted as
+    /// well.
     pub(crate) async fn give_up(&mut self) {
         loop {
             self.next().await;
@@ -85,7 +86,7 @@ impl Stops {
     }
 }
 
-/// Waits for a signal that may not be listened to.
+/// Waits for a signal that may not be listened to, and then never arrives.
 async fn heard(signal: Option<&mut tokio::signal::unix::Signal>) {
     match signal {
         Some(signal) => {
@@ -95,7 +96,7 @@ async fn heard(signal: Option<&mut tokio::signal::unix::Signal>) {
     }
 }
 
-/// Why the waiting ended.
+/// Why the recording ended.
 #[derive(Debug)]
 pub(crate) enum Ending {
     Stopped(Stop),
@@ -103,12 +104,12 @@ pub(crate) enum Ending {
     ProgramEnded(Option<ExitStatus>),
     TargetsGone,
     CaptureFailed,
-    /// Nobody reads what is shown of it.
+    /// The reader of live output is gone.
     Unread,
 }
 
 impl Ending {
-    /// As the capture says it.
+    /// The reason as the capture records it.
     pub(crate) fn reason(&self) -> EndReason {
         match self {
             Self::Stopped(_) | Self::Unread => EndReason::Interrupted,
@@ -126,9 +127,9 @@ pub(crate) async fn ended(program: &mut Option<Program>) -> Option<ExitStatus> {
     }
 }
 
-/// The program's status, once the recording is over. A program whose recording was stopped by the clock
-/// is waited for, since whoever started it through gputrace expects its status. One that was told to end
-/// gets a moment.
+/// The program's status, once the recording is over. If the time limit ended the recording, waits
+/// for the program: whoever started it through gputrace expects its status. If the program was told
+/// to end, waits only briefly.
 pub(crate) async fn last_status(
     program: Option<Program>,
     ending: &Ending,
@@ -138,25 +139,29 @@ pub(crate) async fn last_status(
     let mut program = program?;
     match ending {
         Ending::ProgramEnded(status) => *status,
-        // As with strace: the pipe is closed, and whoever waits for it goes on.
+        // As with strace: the pipe is closed, and whoever waits for gputrace continues.
         Ending::Unread => {
             let status = program.ended();
             if status.is_none() {
                 say(&Line::new(format_args!(
-                    "nobody reads the output any more; process {} runs on",
+                    "the reader of the output has gone; process {} keeps running",
                     program.pid
                 )));
             }
             status
         }
         Ending::Stopped(stop) => {
-            // The terminal has sent Ctrl-C to the program as well; SIGTERM came to us alone.
+            // The terminal has sent Ctrl-C to the program as well; SIGTERM was sent only to
+            // gputrace.
             if *stop == Stop::Terminate {
                 launch::signal(program.pid, Signal::TERM);
             }
             let status = tokio::time::timeout(LAST_WAIT, program.wait()).await;
             if status.is_err() {
-                say(&Line::new(format_args!("process {} runs on", program.pid)));
+                say(&Line::new(format_args!(
+                    "process {} keeps running",
+                    program.pid
+                )));
             }
             status.ok().and_then(Result::ok)
         }
@@ -176,7 +181,7 @@ pub(crate) async fn last_status(
     }
 }
 
-/// Tasks that end when the processes do.
+/// Starts one task per process, which ends when the process does.
 pub(crate) fn ends_of(pids: &[u32]) -> JoinSet<()> {
     let mut ends = JoinSet::new();
     for pid in pids {
@@ -185,7 +190,7 @@ pub(crate) fn ends_of(pids: &[u32]) -> JoinSet<()> {
             .and_then(Pid::from_raw)
             .and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
         ends.spawn(async move {
-            // A process that is gone already has ended.
+            // If there is no descriptor, the process has ended already.
             if let Some(descriptor) = descriptor {
                 end_of(descriptor).await;
             }
@@ -194,9 +199,10 @@ pub(crate) fn ends_of(pids: &[u32]) -> JoinSet<()> {
     ends
 }
 
-/// A process descriptor becomes readable when the process ends.
+/// Waits for the end of a process: its descriptor then becomes readable.
 async fn end_of(descriptor: OwnedFd) {
-    // SAFETY: an `OwnedFd` keeps its descriptor open, and refers to the same one, as long as it lives.
+    // SAFETY: an `OwnedFd` keeps its descriptor open, and refers to the same one, as long as it
+    // lives.
     match unsafe { AsyncFd::register_with_interest(descriptor, Interest::READABLE) } {
         Ok(descriptor) => drop(descriptor.readable().await),
         Err(_) => std::future::pending().await,

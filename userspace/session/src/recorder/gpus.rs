@@ -1,7 +1,8 @@
-//! What a recording says of GPUs besides records: agents and code objects.
+//! GPU metadata of a recording: agents and code objects.
 //!
-//! Everything is found in the traced processes' memory, which is only read. What cannot be found is left out:
-//! the outputs then show a dispatch without its kernel's name or agent, and say so.
+//! Code objects are found in the memory of the traced processes, which is only read. Whatever
+//! cannot be found is left out: outputs then show a dispatch without its kernel's name or agent,
+//! and say so.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -20,16 +21,16 @@ use gputrace_kfd::{
     topology::{AgentType, AgentValue, Topology},
 };
 
-/// Code objects are described in documents of at most so many kernels.
+/// Maximum number of kernels per document that describes a code object.
 const KERNELS_PER_DOCUMENT: usize = 4096;
 
-/// What cannot be read is told of at most so many times: a process can name as much as it likes.
+/// Maximum number of reported read failures: a process can name any number of objects.
 const MOST_TOLD: usize = 1000;
 
-/// The last of them says that there are more.
+/// Index of the last reported failure, which says that there are more.
 const LAST_TOLD: usize = MOST_TOLD - 1;
 
-/// What the recording knows of GPUs.
+/// The GPUs, and the code objects that processes have loaded.
 #[derive(Debug, Default)]
 pub(crate) struct Gpus {
     agents: Vec<Agent>,
@@ -39,12 +40,13 @@ pub(crate) struct Gpus {
 }
 
 impl Gpus {
-    /// Reads the node's topology. The second part is for reading clocks; the third what is to be said.
+    /// Reads the node's topology. Also returns the GPU clocks to read, and remarks on what is
+    /// missing.
     pub(crate) fn find() -> (Self, Option<GpuClocks>, Vec<String>) {
         let paths = Paths::default();
         let mut remarks = Vec::new();
         let topology = Topology::read(&paths).unwrap_or_else(|error| {
-            remarks.push(format!("no GPU is described: {error}"));
+            remarks.push(format!("the GPUs cannot be described: {error}"));
             Topology::default()
         });
         remarks.extend(
@@ -57,7 +59,8 @@ impl Gpus {
         let gpus = topology.gpu_ids();
         let clocks = if gpus.is_empty() {
             remarks.push(
-                "KFD shows no GPU, so GPU times cannot be put on the host's clock; they stay bounds"
+                "KFD shows no GPU, so GPU times cannot be converted to the host's clock; they \
+                 remain bounds"
                     .to_owned(),
             );
             None
@@ -66,7 +69,8 @@ impl Gpus {
                 Ok(clocks) => Some(clocks),
                 Err(error) => {
                     remarks.push(format!(
-                        "the GPUs' clocks cannot be read, so GPU times stay bounds unless the traced runtime reads them: {error}"
+                        "the GPUs' clocks cannot be read, so GPU times remain bounds unless the \
+                         traced runtime reads them: {error}"
                     ));
                     None
                 }
@@ -79,7 +83,7 @@ impl Gpus {
         (found, clocks, remarks)
     }
 
-    /// The agents alone, as the capture describes them; none if they cannot be read.
+    /// Descriptions of the agents alone, for the capture; empty if they cannot be read.
     pub(crate) fn describe() -> Vec<Meta> {
         let paths = Paths::default();
         let topology = Topology::read(&paths).unwrap_or_default();
@@ -90,17 +94,17 @@ impl Gpus {
             .collect()
     }
 
-    /// Whether there is a GPU.
+    /// Whether the node has a GPU.
     pub(crate) fn any(&self) -> bool {
         self.agents.iter().any(|agent| agent.kind == AgentKind::Gpu)
     }
 
-    /// The agents as the capture describes them.
+    /// Descriptions of the agents for the capture.
     pub(crate) fn agents(&self) -> impl Iterator<Item = Meta> + '_ {
         self.agents.iter().cloned().map(Meta::from)
     }
 
-    /// Topology node and kind of each.
+    /// Topology node and kind of each agent.
     pub(crate) fn nodes(&self) -> Vec<(u32, AgentKind)> {
         self.agents
             .iter()
@@ -108,7 +112,7 @@ impl Gpus {
             .collect()
     }
 
-    /// Reads what code objects a process has loaded since it was last looked at.
+    /// Reads the code objects that a process has loaded since it was last looked at.
     pub(crate) fn code_objects(&mut self, pid: u32) -> Vec<Meta> {
         if !self.objects.contains_key(&pid) {
             match CodeObjects::open(pid, Arc::clone(&self.cache)) {
@@ -143,7 +147,7 @@ impl Gpus {
             match self.told.len() {
                 MOST_TOLD.. => continue,
                 LAST_TOLD => {
-                    text = "more code objects cannot be read; no more of them are named".to_owned()
+                    text = "more code objects cannot be read; they are not listed".to_owned();
                 }
                 _ => {}
             }
@@ -154,7 +158,7 @@ impl Gpus {
         news
     }
 
-    /// Whether a kernel is in a code object that has been described.
+    /// Whether a kernel belongs to a code object that has been described.
     pub(crate) fn knows(&self, pid: u32, kernel_object: u64) -> bool {
         let objects = self.objects.get(&pid);
         objects.is_some_and(|objects| objects.kernel(kernel_object).is_some())
@@ -195,7 +199,7 @@ fn describe_agent(agent: &gputrace_kfd::topology::Agent) -> Agent {
     }
 }
 
-/// A code object as the capture describes it: in several documents if it has very many kernels.
+/// Description of a code object for the capture, in several documents if it has very many kernels.
 fn describe_code_object(pid: u32, time: u64, object: &gputrace_codeobj::CodeObject) -> Vec<Meta> {
     let mut kernels: Vec<Kernel> = object
         .kernels()

@@ -1,5 +1,5 @@
-//! The course of a recording: it is set up (`setup`), gets its probes (`begin`), waits and takes care
-//! of what happens meanwhile (`wait`, `discovery`), and ends (`ending`, `closing`, `detach`).
+//! The course of a recording: it is set up (`setup`), gets its first probes (`begin`), waits and
+//! handles events (`wait`, `discovery`), and ends (`ending`, `closing`, `detach`).
 
 mod begin;
 mod closing;
@@ -22,6 +22,7 @@ use gputrace_text::Line;
 pub use self::setup::record;
 use self::{gpus::Gpus, periods::Course};
 use crate::{
+    SessionError,
     inbox::Inbox,
     outputs::{Outputs, live::Live},
     probing::instruments::Instruments,
@@ -31,33 +32,35 @@ use crate::{
     targets::Traced,
 };
 
-/// What a recording left behind.
+/// Result of a recording.
 #[derive(Debug)]
 pub struct Finished {
-    /// The capture; empty if it had no name.
+    /// Path of the capture; empty if it had no name.
     pub capture: PathBuf,
-    /// Where the outputs are.
+    /// Directory of the outputs.
     pub directory: OutputDir,
-    /// How their names begin.
+    /// First part of the names of the outputs.
     pub name: String,
-    /// The process launched, or the first of those attached to.
+    /// The launched process, or the first of those attached to.
     pub main_pid: Option<u32>,
-    /// When it began, ns `CLOCK_BOOTTIME`.
+    /// When the recording began, ns `CLOCK_BOOTTIME`.
     pub began: u64,
-    /// When it ended, ns `CLOCK_BOOTTIME`.
+    /// When the recording ended, ns `CLOCK_BOOTTIME`.
     pub ended: u64,
     /// The final accounts.
     pub ledger: Ledger,
     /// The outputs.
     pub outputs: Outputs,
-    /// Why it ended.
+    /// Why the recording ended.
     pub reason: EndReason,
-    /// How the launched program ended, if there was one and it has.
+    /// Exit status of the launched program, if there was one and it has ended.
     pub program: Option<ExitStatus>,
     /// First failure to write the capture, if any.
     pub capture_failure: Option<String>,
-    /// Whether libraries or functions that were asked for were not found, which the user has been told.
+    /// Whether requested libraries or functions were not found. The user has been told.
     pub nothing_matched: bool,
+    /// Why functions that were asked for are not traced although they exist: there are too many.
+    pub too_many: Option<SessionError>,
 }
 
 /// Shows the user a line about the course of the recording.
@@ -72,22 +75,24 @@ pub(crate) struct Recorder<'a> {
     pub(crate) inbox: Inbox,
     pub(crate) instruments: Instruments,
     pub(crate) targets: Traced,
-    /// If the GPU's work is traced.
+    /// Set if the GPU's work is traced.
     pub(crate) gpus: Option<Gpus>,
     pub(crate) sources: Sources,
     pub(crate) told: Told,
-    /// What shows the recording while it goes on.
+    /// Output during the recording, if requested.
     pub(crate) live: Option<Live>,
     pub(crate) course: Course,
 }
 
-/// What went wrong so far, and what the user has been told of it.
+/// Failures so far, and what the user has been told about them.
 #[derive(Debug, Default)]
 pub(crate) struct Told {
-    /// Remarks on processes.
+    /// Remarks on processes that have been made.
     pub(crate) said: Said,
     /// First failure to write the capture.
     pub(crate) failure: Option<String>,
-    /// Whether libraries or functions that were asked for were not found.
+    /// Whether requested libraries or functions were not found.
     pub(crate) nothing_matched: bool,
+    /// The first file with too many functions that match.
+    pub(crate) too_many: Option<SessionError>,
 }

@@ -1,43 +1,44 @@
-//! Collection periods: recording only now and then, `--collection-period`.
+//! Collection periods: recording only at certain times, `--collection-period`.
 //!
-//! What *begins* in a period is recorded, with its end, also if that comes later: a call at its entry, a kernel at its
-//! doorbell, a copy at the call that asks for it. What begins outside is passed over by the programs in the kernel, with
-//! its return; so in the accounts it was never seen.
+//! Whatever *begins* in a period is recorded with its end, even if the end comes later. A call
+//! begins at its entry, a kernel at its doorbell, a copy at the call that requests it. The eBPF
+//! programs skip whatever begins outside a period, including its return; the accounts do not
+//! contain it.
 
 use gputrace_collect::clocks;
 use std::{collections::VecDeque, time::Duration};
 
-/// A delay and a time of recording, several times over.
+/// A delay followed by a time of recording, repeated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Period {
-    /// Time without recording before each time with it.
+    /// Time without recording before each time of recording.
     pub delay: Duration,
-    /// Time with recording, not 0.
+    /// Time of recording, not 0.
     pub length: Duration,
-    /// How often; 0: until the recording is stopped.
+    /// Number of repetitions; 0: until the recording is stopped.
     pub repeat: u64,
 }
 
-/// The times at which recording begins and pauses.
+/// Schedule of the times at which recording begins and pauses.
 #[derive(Clone, Debug)]
 pub(crate) struct Schedule {
     periods: VecDeque<Period>,
-    /// Rounds of the first of them that are over.
+    /// Completed repetitions of the first period.
     rounds: u64,
     on: bool,
 }
 
-/// Recording begins or pauses.
+/// A change of the recording's state: it begins or pauses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Switch {
-    /// How long after the one before.
+    /// Time since the previous switch.
     pub(crate) after: Duration,
-    /// Whether it begins.
+    /// Whether recording begins.
     pub(crate) on: bool,
 }
 
 impl Schedule {
-    /// One period after the other; recording is off at first.
+    /// Runs the periods one after the other; recording is off at first.
     pub(crate) fn new(periods: &[Period]) -> Self {
         Self {
             periods: periods.iter().copied().collect(),
@@ -71,21 +72,21 @@ impl Iterator for Schedule {
     }
 }
 
-/// When the recording began, and what became of its periods.
+/// Progress of a recording and its collection periods.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Course {
-    /// When it began, ns `CLOCK_BOOTTIME`.
+    /// When the recording began, ns `CLOCK_BOOTTIME`.
     pub(crate) began: u64,
-    /// Periods that have begun.
+    /// Number of periods that have begun.
     begun: u64,
-    /// Beginning of the current one, ns `CLOCK_BOOTTIME`.
+    /// Beginning of the current period, ns `CLOCK_BOOTTIME`.
     since: Option<u64>,
-    /// Time in those that are over, ns.
+    /// Total time of the periods that are over, ns.
     recorded: u64,
 }
 
 impl Course {
-    /// A recording begins now.
+    /// Starts the course of a recording that begins now.
     pub(crate) fn begin() -> Self {
         Self {
             began: clocks::now(),
@@ -93,9 +94,10 @@ impl Course {
         }
     }
 
-    /// Recording began or paused at `time`, ns `CLOCK_BOOTTIME`; as a remark, except of more than a reader would want.
+    /// Notes that recording began or paused at `time`, ns `CLOCK_BOOTTIME`. Returns a remark,
+    /// except after the first `TOLD` periods.
     pub(crate) fn switched(&mut self, on: bool, time: u64) -> Option<String> {
-        /// So many periods are told of one by one.
+        /// Maximum number of periods that are reported individually.
         const TOLD: u64 = 50;
         let text = if on {
             self.begun += 1;
@@ -111,7 +113,7 @@ impl Course {
         (self.begun <= TOLD).then_some(text)
     }
 
-    /// A remark on all of them at the end of the recording, which ends at `time`.
+    /// Remark on all periods at the end of the recording, which ends at `time`.
     pub(crate) fn summary(mut self, time: u64) -> String {
         self.close(time);
         let seconds = |ns: u64| Duration::from_nanos(ns).as_secs_f64();

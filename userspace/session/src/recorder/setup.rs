@@ -1,4 +1,4 @@
-//! Setting a recording up: what is loaded, opened and started before the first probe.
+//! Sets a recording up: loads, opens and starts everything that is needed before the first probe.
 
 use std::{ffi::OsString, fs::File, path::PathBuf, sync::Arc};
 
@@ -18,6 +18,7 @@ use gputrace_tracee::{
     interp::InterpError,
     process::{self, ProcessError},
 };
+use tokio::runtime::{self, Runtime};
 
 use super::{Finished, Recorder, Say, Told, ending::Stops, gpus::Gpus, periods::Course};
 use crate::{
@@ -43,13 +44,9 @@ use crate::{
 ///
 /// # Errors
 ///
-/// [`SessionError`]. What was recorded before stays in the capture.
+/// [`SessionError`]. Whatever was recorded before the error stays in the capture.
 pub fn record(request: &Request, say: Say<'_>) -> Result<Finished, SessionError> {
-    check_targets(request)?;
-    // What is missing for an output is better known now than when everything has been recorded.
-    for format in &request.output.formats.list {
-        format.check()?;
-    }
+    check(request)?;
     let before = descriptors::raise();
     let user = User::behind_sudo();
     let owner = user.as_ref().map(User::owner);
@@ -68,28 +65,23 @@ pub fn record(request: &Request, say: Say<'_>) -> Result<Finished, SessionError>
         clocks_of_runtimes: gpus.want_clocks_of_runtimes(),
     });
     let mut news = sources.tick(&calls);
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|cause| SessionError::System {
-            action: "set up the event loop",
-            cause,
-        })?;
-    runtime.block_on(async {
+    event_loop()?.block_on(async {
         let mut linkers = Linkers::new(Arc::clone(&calls));
         linkers.watch(request);
-        // From here on there is a process of the program's, so Ctrl-C must already mean "stop recording".
+        // From here on the program's process exists, so Ctrl-C must already mean "stop recording".
         let mut stops = Stops::new()?;
         let program = prepare(request, &calls, user.as_ref(), before)?;
         let main_pid = main_pid(request, program.as_ref());
-        let place = place.map_or_else(
-            || {
-                // Its name has the process in it.
-                let names = names.with_process(main_pid.unwrap_or_default());
-                OutputLocation::find(&request.output, &names, owner)?.ok_or(SessionError::NoTarget)
-            },
-            Ok,
-        )?;
+        let place = match place {
+            Some(place) => place,
+            // The name of the outputs depends on the process.
+            None => OutputLocation::find(
+                &request.output,
+                &names.with_process(main_pid.unwrap_or_default()),
+                owner,
+            )?
+            .ok_or(SessionError::NoTarget)?,
+        };
         let opened = Opened::new(request, place, &calls, main_pid)?;
         let inbox = Inbox::default();
         let clocks = gpus.clocks.take();
@@ -125,25 +117,40 @@ pub fn record(request: &Request, say: Say<'_>) -> Result<Finished, SessionError>
         recorder.driver_news(news);
         recorder.begin()?;
         let reason = recorder.wait(&mut stops).await?;
-        recorder
-            .finish(
-                reason,
-                stops,
-                &opened.directory,
-                &opened.name,
-                opened.capture,
-            )
-            .await
+        let (directory, name) = (&opened.directory, &opened.name);
+        let finished = recorder.finish(reason, stops, directory, name, opened.capture);
+        finished.await
     })
 }
 
-/// What is in the kernel before there are targets.
+/// Checks what was asked for.
+fn check(request: &Request) -> Result<(), SessionError> {
+    check_targets(request)?;
+    // If an output cannot be made, it is better to say so now than after the recording.
+    for format in &request.output.formats.list {
+        format.check()?;
+    }
+    Ok(())
+}
+
+/// What waits for all that the recording reacts to, in this thread.
+fn event_loop() -> Result<Runtime, SessionError> {
+    runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|cause| SessionError::System {
+            action: "set up the event loop",
+            cause,
+        })
+}
+
+/// What is loaded into the kernel before there are targets.
 struct Loaded {
     calls: Arc<Calls>,
     tasks: Tasks,
-    /// Who holds threads, if they are to be held.
+    /// Holds threads, if that was requested.
     holder: Option<Holder>,
-    /// Room in the ring of each CPU.
+    /// Size of each CPU's ring.
     ring_bytes: u32,
 }
 
@@ -172,7 +179,7 @@ impl Loaded {
             calls.add_interest(stem.as_bytes())?;
         }
         let tasks = Tasks::load(request.debug_ebpf, follow_forks)?;
-        // Before there are other threads, which a fork would leave behind in any state.
+        // Forks before other threads exist: a fork would leave their locks in any state.
         let holder = match request.targets {
             Targets::Launch { hold: true, .. } => {
                 let holder = Holder::start(Holds::of(&calls)?);
@@ -192,7 +199,7 @@ impl Loaded {
     }
 }
 
-/// The GPUs, if their work is traced.
+/// The GPUs and their clocks, if the GPU's work is traced.
 #[derive(Default)]
 struct FoundGpus {
     gpus: Option<Gpus>,
@@ -235,15 +242,15 @@ impl FoundGpus {
     }
 }
 
-/// The capture, and what shows it while it grows.
+/// The capture, and the live output that follows it.
 struct Opened {
     writer: CaptureWriter<File>,
     live: Option<Live>,
-    /// Its path; empty if it has no name.
+    /// Path of the capture; empty if it has no name.
     capture: PathBuf,
-    /// Where the outputs go.
+    /// Directory of the outputs.
     directory: OutputDir,
-    /// How their names begin.
+    /// First part of the names of the outputs.
     name: String,
 }
 
@@ -291,7 +298,7 @@ fn start_collector(settings: Settings, inbox: &Inbox) -> Result<CollectorHandle,
     })?)
 }
 
-/// The process of the program that is to be launched, if one is.
+/// Creates the process of the program to launch, if there is one.
 fn prepare(
     request: &Request,
     calls: &Calls,
@@ -311,7 +318,7 @@ fn prepare(
     Program::prepare(calls, &start).map(Some)
 }
 
-/// The process launched, or the first of those attached to.
+/// The launched process, or the first of those attached to.
 fn main_pid(request: &Request, program: Option<&Program>) -> Option<u32> {
     match &request.targets {
         Targets::Launch { .. } => program.map(|program| program.pid),
@@ -321,13 +328,13 @@ fn main_pid(request: &Request, program: Option<&Program>) -> Option<u32> {
 }
 
 impl Recorder<'_> {
-    /// Has the sources read, now that the collector runs.
+    /// Starts the threads of the sources, now that the collector runs.
     fn start_sources(&mut self) -> Vec<Meta> {
         self.sources.start(&self.calls, &self.collector.sender())
     }
 }
 
-/// Says what is wrong with the targets before anything is loaded.
+/// Checks the targets before anything is loaded.
 fn check_targets(request: &Request) -> Result<(), SessionError> {
     let extra = &request.extra;
     match &request.targets {
@@ -336,7 +343,7 @@ fn check_targets(request: &Request) -> Result<(), SessionError> {
             for pid in pids {
                 match process::rocm_libraries(*pid) {
                     Err(ProcessError::NoRocmLibraries { .. }) if *wait => {}
-                    // Told later if there is nothing else either.
+                    // Reported later, if nothing else is found either.
                     Err(
                         ProcessError::NoRocmLibraries { .. } | ProcessError::StaticRuntime { .. },
                     ) if !extra.is_empty() => {}
@@ -350,8 +357,8 @@ fn check_targets(request: &Request) -> Result<(), SessionError> {
     }
 }
 
-/// What keeps a program from being started or traced. A file that may be executed but not read is no
-/// reason to give up.
+/// Checks that a program can be started and traced. A file that may be executed but not read is
+/// accepted.
 fn check_command(command: &[OsString]) -> Result<(), SessionError> {
     match linkers::resolve(command) {
         Err(InterpError::Elf(ElfError::Read { .. })) | Ok(_) => Ok(()),

@@ -1,4 +1,4 @@
-//! Waiting for the end, and taking care of what happens in between.
+//! Waits for the end of the recording, and handles events until then.
 
 use std::time::Duration;
 
@@ -18,14 +18,14 @@ use super::{
 };
 use crate::{SessionError, inbox::Message, outputs::live::Live, request::Targets};
 
-/// How often to look for processes that have gone.
+/// How often to look for processes that have ended.
 const TICK: Duration = Duration::from_secs(1);
 
-/// After how many ticks to look for libraries that nothing told of.
+/// Number of ticks between two searches for libraries whose mapping was not reported.
 const TICKS_PER_LOOK: u64 = 10;
 
 impl Recorder<'_> {
-    /// Puts what sources say into the recording, and tells the user of notices.
+    /// Puts metadata from sources into the recording, and shows its notices to the user.
     pub(super) fn driver_news(&self, metas: Vec<Meta>) {
         for meta in metas {
             if let Meta::Notice(notice) = &meta {
@@ -35,9 +35,9 @@ impl Recorder<'_> {
         }
     }
 
-    /// Waits for the end. Everything that happens in between is taken care of here.
+    /// Waits for the end of the recording. Handles all events until then.
     pub(super) async fn wait(&mut self, stops: &mut Stops) -> Result<Ending, SessionError> {
-        // Not at once: what there is now has just been looked at.
+        // The first tick comes later: everything has just been looked at.
         let mut tick = interval_at(Instant::now() + TICK, TICK);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let over = sleep(self.request.duration.unwrap_or(Duration::MAX));
@@ -60,7 +60,7 @@ impl Recorder<'_> {
         };
         loop {
             tokio::select! {
-                // Signals first: under a flood of events, Ctrl-C must still work.
+                // Signals first: Ctrl-C must work even under a flood of events.
                 biased;
                 stop = stops.next() => return Ok(Ending::Stopped(stop)),
                 () = &mut unread => return Ok(Ending::Unread),
@@ -86,7 +86,7 @@ impl Recorder<'_> {
                 }
                 message = self.inbox.take() => {
                     if self.take(message)? {
-                        // What was asked for counts from now on.
+                        // The requested duration counts from now on.
                         let now = Instant::now();
                         if let Some(due) = self.request.duration.and_then(|after| now.checked_add(after)) {
                             over.as_mut().reset(due);
@@ -104,7 +104,7 @@ impl Recorder<'_> {
         }
     }
 
-    /// Handles a message. True if the recording of the node has only now begun.
+    /// Handles a message. Returns true if the recording of the node begins with it.
     fn take(&mut self, message: Message) -> Result<bool, SessionError> {
         let event = match message {
             Message::Collector(event) => event,
@@ -143,17 +143,18 @@ impl Recorder<'_> {
         Ok(false)
     }
 
-    /// A collection period begins or ends. All that is recorded in it has begun between the times that are told.
+    /// Begins or ends a collection period. Everything recorded in it has begun between the two
+    /// reported times.
     fn switch(&mut self, on: bool) {
         let mut time = clocks::now();
         if on {
             self.collector.passed_over();
             time = clocks::now();
         }
-        // It worked before; if it fails now, more is recorded than was asked for, or less.
+        // It worked before. If it fails now, more or less is recorded than was requested.
         if let Err(error) = self.calls.pause(!on) {
             self.tell(&format!(
-                "a collection period could not be begun or ended: {error}"
+                "a collection period could not be started or ended: {error}"
             ));
             return;
         }
@@ -167,17 +168,17 @@ impl Recorder<'_> {
         }
     }
 
-    /// Once a second: forget processes that are gone, whose ids could be given to others.
+    /// Runs once a second. Forgets processes that have ended, because their ids can be reused.
     fn tick(&mut self) {
         for pid in self.calls.targets().unwrap_or_default() {
             if pid != 0 && !kernel::exists(format!("/proc/{pid}")) {
-                // It can only fail if it is gone from the map already.
+                // This fails only if the process is no longer in the map.
                 let _ = self.calls.remove_target(pid);
             }
         }
         self.targets.ticks += 1;
         self.tell_stuck();
-        // What cannot be read now is told at the end.
+        // If this cannot be read now, it is reported at the end.
         for text in self.instruments.cool().unwrap_or_default() {
             self.remark(text);
         }
@@ -187,13 +188,14 @@ impl Recorder<'_> {
         let refused = self.inbox.take_refused();
         if refused != 0 {
             self.remark(format!(
-                "so much happened at once that {refused} events of processes were dropped: names \
-                 of processes and threads may be missing"
+                "too much happened at once: {refused} events of processes were dropped: names of \
+                 processes and threads may be missing"
             ));
         }
         let due = self.targets.ticks.is_multiple_of(TICKS_PER_LOOK);
         if let Some(scanner) = &mut self.targets.scanner {
-            // Where the kernel tells what is mapped, there is nothing to look for but what is not there any more.
+            // If the kernel reports mappings, only libraries that are no longer used remain to be
+            // looked for.
             let is_due = due && scanner.blind().is_some();
             let unused = due && self.instruments.look_for_users();
             if is_due || unused || refused != 0 {
@@ -201,8 +203,8 @@ impl Recorder<'_> {
                 self.targets.letting_go = unused.then_some(number).or(self.targets.letting_go);
             }
         } else if due || !self.targets.linkers.any() {
-            // Dynamic linkers tell of new libraries, if they are watched; one in a container that started
-            // meanwhile is not.
+            // Watched dynamic linkers report new libraries. The linker of a container that started
+            // meanwhile is not watched.
             self.look();
         }
         if due {

@@ -1,8 +1,9 @@
-//! Reading now and then what GPUs and traced processes use.
+//! Periodically reads counters of GPUs and traced processes.
 //!
-//! Only what has changed goes into the capture: most of a GPU's hundreds of numbers stand still most of the time. At the
-//! end everything is written once more, so that the last value reaches to the end. Each reading of a group of files is
-//! noted even if nothing has changed, with when it began and ended: so it is known what was read while a kernel ran.
+//! Only changed values go into the capture: most of a GPU's hundreds of counters rarely change. At
+//! the end everything is written once more, so that the last value reaches to the end of the
+//! recording. Each reading of a group of files is noted with its begin and end, even if nothing has
+//! changed: so it is known what was read while a kernel ran.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -31,16 +32,17 @@ use gputrace_loader::calls::Calls;
 use super::{Source, Wanted};
 use crate::said::notice;
 
-/// Descriptors of processes are looked at no more often than this: there may be thousands.
+/// Minimum time between two looks at the descriptors of processes: there may be thousands.
 const DRM_PAUSE: Duration = Duration::from_secs(1);
 
-/// What other threads have read waits no longer than this.
+/// Maximum time that readings made by other threads wait to be collected.
 const LINK_PAUSE: Duration = Duration::from_millis(100);
 
-/// Problems that are told; more have one cause.
+/// Maximum number of reported problems; larger numbers have a common cause.
 const MOST_TOLD: usize = 20;
 
-/// Of each group of files one that any GPU with this kind of measurement has, and what is missing without it.
+/// For each group of files: a counter that every GPU with this kind of measurement has, and the
+/// name of what is missing without it.
 const EXPECTED: [(&str, &str); 6] = [
     ("gpu_metrics.", "gpu_metrics"),
     ("gpu_busy_percent", "gpu_busy_percent"),
@@ -61,15 +63,15 @@ pub(super) fn source(wanted: &Wanted<'_>) -> Option<Box<dyn Source>> {
 /// The counters of a recording.
 #[derive(Debug)]
 struct Counters {
-    /// Readings a second.
+    /// Readings per second.
     hertz: u32,
     reader: Option<Reader>,
 }
 
 impl Source for Counters {
     fn start(&mut self, calls: &Arc<Calls>, sender: &CommandSender) -> Vec<Meta> {
-        let whom = Arc::clone(calls);
-        let (reader, news) = Reader::start(Paths::default(), self.hertz, whom, sender.clone());
+        let processes = Arc::clone(calls);
+        let (reader, news) = Reader::start(Paths::default(), self.hertz, processes, sender.clone());
         self.reader = reader;
         news.map(notice).into_iter().collect()
     }
@@ -79,21 +81,21 @@ impl Source for Counters {
     }
 }
 
-/// Whose files are read besides the GPUs'.
-trait Whom: Send + 'static {
-    /// The processes, initial pid namespace; `None`: all that use GPUs.
+/// The processes whose files are read, in addition to the GPUs'.
+trait ProcessSet: Send + 'static {
+    /// Process ids in the initial pid namespace; `None`: all processes that use GPUs.
     fn pids(&self) -> Option<Vec<u32>>;
 }
 
-impl Whom for Arc<Calls> {
+impl ProcessSet for Arc<Calls> {
     fn pids(&self) -> Option<Vec<u32>> {
-        // Without the map there are no targets either.
+        // If the map cannot be read, there are no targets.
         let targets = self.targets().unwrap_or_default();
         (!targets.contains(&0)).then_some(targets)
     }
 }
 
-/// Threads that read. Dropping this reads everything a last time and ends them.
+/// The reading threads. Dropping this reads everything a last time and ends them.
 #[derive(Debug)]
 struct Reader {
     stop: Option<mpsc::Sender<()>>,
@@ -101,11 +103,11 @@ struct Reader {
 }
 
 impl Reader {
-    /// Reads `hertz` times a second (at least once), beginning now. The second part is what is to be said.
+    /// Reads `hertz` times per second (at least once), beginning now. Also returns remarks.
     fn start(
         paths: Paths,
         hertz: u32,
-        whom: impl Whom,
+        traced: impl ProcessSet,
         commands: CommandSender,
     ) -> (Option<Self>, Option<String>) {
         let gpus = places(&Topology::read(&paths).unwrap_or_default());
@@ -129,7 +131,7 @@ impl Reader {
                     if with_drm {
                         drm = now + DRM_PAUSE;
                     }
-                    book.round(&paths, &whom, with_drm, &mut give);
+                    book.round(&paths, &traced, with_drm, &mut give);
                 }
                 for (gpu, taken) in pcie.iter().flat_map(mpsc::Receiver::try_iter) {
                     book.take(Group::Link(gpu), taken, &mut give);
@@ -143,7 +145,7 @@ impl Reader {
                 }
             }
             book.last = HashMap::new();
-            book.round(&paths, &whom, true, &mut give);
+            book.round(&paths, &traced, true, &mut give);
         };
         match thread::Builder::new()
             .name("counters".to_owned())
@@ -165,14 +167,14 @@ impl Drop for Reader {
     fn drop(&mut self) {
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
-            // It can only have failed by a defect, which it has told of itself.
+            // The thread can fail only because of a defect, which it has reported itself.
             let _ = thread.join();
         }
     }
 }
 
-/// A thread for each GPU that has `pcie_bw`, which takes a second to be read. They end when nobody listens any more, and
-/// nobody waits for them.
+/// Starts a thread for each GPU that has `pcie_bw`, a file that takes a second to read. The threads
+/// end when the receivers are gone, and nobody waits for them.
 fn link_readers(paths: &Paths, gpus: &[GpuPlace]) -> Vec<mpsc::Receiver<(u32, Taken)>> {
     let has_it =
         |gpu: &&GpuPlace| kernel::exists(paths.device(gpu.drm_render_minor).join("pcie_bw"));
@@ -183,7 +185,7 @@ fn link_readers(paths: &Paths, gpus: &[GpuPlace]) -> Vec<mpsc::Receiver<(u32, Ta
             loop {
                 let begin = Instant::now();
                 let mut taken = timed(|| pcie_readings(&paths, &gpu));
-                // It is about the second that is over.
+                // The value describes the second that has just passed.
                 taken.time = taken.end;
                 let readings = &taken.readings;
                 if readings.values.is_empty() && !readings.asleep
@@ -191,7 +193,7 @@ fn link_readers(paths: &Paths, gpus: &[GpuPlace]) -> Vec<mpsc::Receiver<(u32, Ta
                 {
                     return;
                 }
-                // A GPU that sleeps answers at once.
+                // If the GPU sleeps, reading returns at once.
                 thread::sleep(DRM_PAUSE.saturating_sub(begin.elapsed()));
             }
         };
@@ -203,45 +205,45 @@ fn link_readers(paths: &Paths, gpus: &[GpuPlace]) -> Vec<mpsc::Receiver<(u32, Ta
     gpus.iter().filter(has_it).filter_map(start).collect()
 }
 
-/// What tells counters apart: GPU, process, name.
+/// Key of a counter: GPU, process, name.
 type Key = (u32, u32, String);
 
-/// What is read together.
+/// Counters that are read together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Group {
-    /// Files of a GPU, by KFD's number.
+    /// Files of a GPU, by KFD's GPU id.
     Gpu(u32),
-    /// A GPU's link.
+    /// The PCIe link of a GPU.
     Link(u32),
-    /// What perf counts, of all GPUs.
+    /// Counters of perf, for all GPUs.
     Pmu,
-    /// What KFD has of a process.
+    /// KFD's files about a process.
     Process(u32),
-    /// What the descriptors of a process say.
+    /// The DRM descriptors of a process.
     Drm(u32),
 }
 
-/// What the capture has of a group.
+/// State of a group in the capture.
 #[derive(Debug)]
 struct Members {
-    /// Its number.
+    /// Number of the group.
     number: u32,
-    /// The counters that were read the last time, by number.
+    /// Numbers of the counters that were read the last time.
     present: Vec<u32>,
 }
 
-/// What the capture has of counters.
+/// State of all counters in the capture.
 #[derive(Debug, Default)]
 struct Book {
     gpus: Vec<GpuPlace>,
-    /// Counters of the GPUs that perf has.
+    /// Counters of the GPUs that perf provides.
     pmu: PmuCounters,
     numbers: HashMap<Key, u32>,
     groups: HashMap<Group, Members>,
-    /// The last value of each counter that was written.
+    /// The last value written for each counter.
     last: HashMap<u32, f64>,
     told: BTreeSet<String>,
-    /// GPUs of which was said what they do not have.
+    /// GPUs whose missing counters have been reported.
     described: BTreeSet<u32>,
 }
 
@@ -257,7 +259,7 @@ impl Book {
     fn round(
         &mut self,
         paths: &Paths,
-        whom: &impl Whom,
+        traced: &impl ProcessSet,
         with_drm: bool,
         give: &mut impl FnMut(Meta),
     ) {
@@ -270,7 +272,7 @@ impl Book {
         let taken = timed(|| self.pmu.read());
         self.take_of(&gpus, Group::Pmu, taken, give);
         let listed = processes::pids(paths).unwrap_or_default();
-        for pid in whom.pids().unwrap_or_else(|| listed.clone()) {
+        for pid in traced.pids().unwrap_or_else(|| listed.clone()) {
             if listed.contains(&pid) {
                 let taken = timed(|| process_readings(paths, pid));
                 self.take_of(&gpus, Group::Process(pid), taken, give);
@@ -331,7 +333,7 @@ impl Book {
         for counter in &gone {
             self.last.remove(counter);
         }
-        // Nothing was read, and nothing had been.
+        // Nothing was read now or before.
         if present.is_empty() && gone.is_empty() {
             return;
         }
@@ -352,7 +354,7 @@ impl Book {
         give(values.into());
     }
 
-    /// The number of what was read, described if it is new.
+    /// The number of a counter. Writes its description if the counter is new.
     fn number(
         &mut self,
         gpus: &[GpuPlace],
@@ -381,12 +383,12 @@ impl Book {
         number
     }
 
-    /// Says what a GPU does not have, the first time that it is awake.
+    /// Reports which counters a GPU does not have, the first time that it is awake.
     fn missing(&mut self, gpu: &GpuPlace, readings: &Readings, give: &mut impl FnMut(Meta)) {
         let id = gpu.gpu_id;
         if readings.asleep {
             let text = format!(
-                "GPU {id} sleeps and is left asleep: its counters are read when it is awake"
+                "GPU {id} is asleep and is not woken: its counters are read when it is awake"
             );
             return self.tell(text, give);
         }
@@ -401,10 +403,10 @@ impl Book {
             .filter(|(start, _)| !has(start))
             .map(|(_, what)| *what)
             .collect();
-        // Once for a GPU, not for every file that comes and goes.
+        // Once per GPU, not for every file that appears or disappears.
         if self.described.insert(id) && !missing.is_empty() {
             let text = format!(
-                "GPU {id} does not tell {}: there are no such counters",
+                "GPU {id} does not report {}: there are no such counters",
                 missing.join(", ")
             );
             give(notice(text));
@@ -418,12 +420,12 @@ impl Book {
     }
 }
 
-/// Readings and when they were made, ns `CLOCK_BOOTTIME`.
+/// Readings and their times, ns `CLOCK_BOOTTIME`.
 struct Taken {
     readings: Readings,
     begin: u64,
     end: u64,
-    /// The time that the values have: the middle.
+    /// Time assigned to the values: the middle of the reading.
     time: u64,
 }
 

@@ -1,5 +1,5 @@
-//! Requests to `/dev/kfd` (`--kfd-trace`), traced by programs that need the driver: where it is loaded
-//! later, they are attached then.
+//! Requests to `/dev/kfd` (`--kfd-trace`). The eBPF programs that trace them need the driver: if it
+//! is loaded later, they are attached then.
 
 use std::sync::Arc;
 
@@ -29,16 +29,16 @@ pub(super) fn source(wanted: &Wanted<'_>) -> Option<Box<dyn Source>> {
     })
 }
 
-/// Programs on the driver.
+/// State of the programs that trace requests.
 #[derive(Debug)]
 struct Requests {
-    /// Where the user wants them; `None`: where they cost least.
+    /// Where the user wants the programs; `None`: where they cost least.
     place: Option<Place>,
-    /// Threads that may make requests at the same time.
+    /// Maximum number of threads that make requests at the same time.
     threads: u32,
-    /// Whether attaching failed for a reason that stays.
+    /// Whether attaching failed for a reason that will not go away.
     given_up: bool,
-    /// Whether the user was told why there are none.
+    /// Whether the user was told why requests are not traced.
     told: bool,
     programs: Option<Ioctls>,
 }

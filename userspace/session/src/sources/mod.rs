@@ -1,9 +1,9 @@
-//! Where records come from besides calls and the GPU's work: the driver, the scheduler, the kernel's
+//! Sources of records other than calls and the GPU's work: the driver, the scheduler, the kernel's
 //! tracepoints, files with counters.
 //!
-//! A source is one file or folder here with a type that implements [`Source`], and a row in
-//! [`SOURCES`]. The recorder knows no source by name. Its records go to the collector: from eBPF
-//! programs by their rings, from threads by a [`CommandSender`].
+//! A source is a file or folder in this module with a type that implements [`Source`], and a row in
+//! [`SOURCES`]. The recorder knows no source by name. Records go to the collector: from eBPF
+//! programs through their rings, from threads through a [`CommandSender`].
 
 mod counters;
 mod ioctls;
@@ -20,30 +20,31 @@ use gputrace_loader::{ProbeError, calls::Calls};
 
 use crate::request::Request;
 
-/// A source of records. Each method that does not matter to a source does nothing.
+/// A source of records. By default, every method does nothing.
 ///
-/// What a method returns goes into the capture; of that, notices are shown to the user too.
+/// The metadata that a method returns goes into the capture; its notices are also shown to the
+/// user.
 pub(crate) trait Source {
-    /// Attaches to what is there now. Called before the targets run, and then once a second: a driver can
-    /// be loaded later.
+    /// Attaches to what is available now. Called before the targets run, and then once a second,
+    /// because a driver can be loaded later.
     fn tick(&mut self, _calls: &Arc<Calls>) -> Vec<Meta> {
         Vec::new()
     }
 
-    /// The collector takes records from now on: starts the threads of the source.
+    /// Starts the threads of the source. Called when the collector accepts records.
     fn start(&mut self, _calls: &Arc<Calls>, _sender: &CommandSender) -> Vec<Meta> {
         Vec::new()
     }
 
-    /// How many events the kernel did not run the source's programs for.
+    /// Number of events for which the kernel did not run the source's programs.
     fn missed(&self) -> u64 {
         0
     }
 
-    /// Ends the threads. All that they have read is with the collector then.
+    /// Ends the threads. Everything they have read has then been sent to the collector.
     fn stop(&mut self) {}
 
-    /// What has begun and not ended, once the programs do not run any more.
+    /// Records of whatever has begun and not ended. Called when the eBPF programs no longer run.
     ///
     /// # Errors
     ///
@@ -53,16 +54,16 @@ pub(crate) trait Source {
     }
 }
 
-/// What sources are chosen by.
+/// Facts by which sources are chosen.
 #[derive(Debug)]
 pub(crate) struct Wanted<'a> {
     pub(crate) request: &'a Request,
-    /// The GPUs' clocks are known only from the runtime's own requests for them: gputrace cannot make its
-    /// own.
+    /// Whether the GPUs' clocks are known only from the runtime's own requests, because gputrace
+    /// cannot make such requests itself.
     pub(crate) clocks_of_runtimes: bool,
 }
 
-/// Makes a source if it is wanted.
+/// Creates a source if it is wanted.
 type Make = fn(&Wanted<'_>) -> Option<Box<dyn Source>>;
 
 /// All sources, in the order in which they begin.
@@ -79,7 +80,7 @@ const SOURCES: [Make; 6] = [
 pub(crate) struct Sources(Vec<Box<dyn Source>>);
 
 impl Sources {
-    /// Those that are wanted. Nothing is attached yet.
+    /// Creates the wanted sources. Nothing is attached yet.
     pub(crate) fn new(wanted: &Wanted<'_>) -> Self {
         Self(SOURCES.iter().filter_map(|make| make(wanted)).collect())
     }

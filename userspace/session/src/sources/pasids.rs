@@ -1,4 +1,4 @@
-//! Which processes the address-space numbers in the driver's interrupts stand for.
+//! Maps the PASIDs in the driver's interrupts to processes.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -12,13 +12,13 @@ use gputrace_loader::calls::Calls;
 
 use super::{Source, Wanted};
 
-/// They are wanted where tracepoints are recorded.
+/// Creates the source if tracepoints are recorded.
 pub(super) fn source(wanted: &Wanted<'_>) -> Option<Box<dyn Source>> {
     let is_wanted = wanted.request.domains.contains(&Domain::Tracepoint);
     is_wanted.then(|| Box::new(Pasids::default()) as Box<dyn Source>)
 }
 
-/// What the capture has of them.
+/// The PASIDs that the capture knows, by process.
 #[derive(Debug, Default)]
 struct Pasids {
     known: BTreeSet<(u32, u64)>,
@@ -31,10 +31,12 @@ impl Source for Pasids {
 }
 
 impl Pasids {
-    /// What is new since the last look: KFD's number of each process (up to Linux 6.14), and DRM's of each address space.
+    /// Finds new PASIDs since the last look: KFD's number of each process (up to Linux 6.14), and
+    /// DRM's of each address space.
     fn look(&mut self, paths: &Paths) -> Vec<Meta> {
         let mut now = BTreeSet::new();
-        // What cannot be read, or lies, leaves interrupts without an owner; other formats say no more either.
+        // Interrupts stay without an owner if files cannot be read or contain nonsense. Then no
+        // format knows the owner.
         for pid in processes::pids(paths).unwrap_or_default() {
             if let Ok(Some(process)) = processes::process(paths, pid, Detail::Cheap) {
                 now.extend(process.pasid.map(|pasid| (pid, pasid)));
@@ -96,7 +98,7 @@ mod tests {
         let found = |pasid| Meta::from(Pasid { pid: 47, pasid });
         assert_eq!(pasids.look(&paths), [found(32_769), found(32_771)]);
         assert_eq!(pasids.look(&paths), []);
-        // Given up, and given out again.
+        // The PASID is released, and assigned again.
         fs::remove_file(root.join("proc/47/fdinfo/5")).unwrap();
         assert_eq!(pasids.look(&paths), []);
         write(

@@ -1,4 +1,4 @@
-//! When threads of the targets have no processor (`--sched`).
+//! Times when threads of the targets have no processor (`--sched`).
 
 use std::sync::Arc;
 
@@ -21,10 +21,10 @@ pub(super) fn source(wanted: &Wanted<'_>) -> Option<Box<dyn Source>> {
     })
 }
 
-/// Programs on the scheduler.
+/// State of the programs that trace the scheduler.
 #[derive(Debug)]
 struct Scheduling {
-    /// Threads that may be without a processor at the same time.
+    /// Maximum number of threads without a processor at the same time.
     threads: u32,
     tried: bool,
     programs: Option<Sched>,
@@ -32,7 +32,7 @@ struct Scheduling {
 
 impl Source for Scheduling {
     fn tick(&mut self, calls: &Arc<Calls>) -> Vec<Meta> {
-        // If it fails it fails for good.
+        // A failure is permanent, so there is only one attempt.
         if std::mem::replace(&mut self.tried, true) {
             return Vec::new();
         }
@@ -41,7 +41,7 @@ impl Source for Scheduling {
                 self.programs = Some(programs);
                 Vec::new()
             }
-            Err(error) => vec![notice(format!("scheduling is not followed: {error}"))],
+            Err(error) => vec![notice(format!("scheduling is not recorded: {error}"))],
         }
     }
 

@@ -1,4 +1,4 @@
-//! Which tracepoints to record, and getting the program onto them.
+//! Chooses the tracepoints to record, and attaches the program to them.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -16,9 +16,10 @@ use gputrace_loader::{
 use super::{Source, Wanted};
 use crate::said::notice;
 
-/// What `--driver-trace` records: what the driver does for and to processes, without accesses to registers and the
-/// single writes of page tables, which are far too many; the GPU scheduler under its names before and after Linux 6.16;
-/// the events that only AMD's own driver packages have.
+/// Tracepoints of `--driver-trace`: what the driver does for and to processes. Register accesses
+/// and single page table writes are left out, because there are far too many. The GPU scheduler is
+/// listed under its names before and after Linux 6.16. Some events exist only in AMD's own driver
+/// packages.
 const DRIVER: [&str; 14] = [
     "amdgpu:amdgpu_bo_create",
     "amdgpu:amdgpu_bo_move",
@@ -58,9 +59,9 @@ pub(super) fn source(wanted: &Wanted<'_>) -> Option<Box<dyn Source>> {
 /// The tracepoints of a recording.
 #[derive(Debug)]
 struct Tracepoints {
-    /// Asked for and not found yet.
+    /// Requested tracepoints that have not been found yet.
     pending: Vec<String>,
-    /// Whether the user named some, and is to hear of what is not there.
+    /// Whether the user named tracepoints, and is told about those that do not exist.
     named: bool,
     told: bool,
     attached: BTreeSet<String>,
@@ -94,7 +95,9 @@ impl Source for Tracepoints {
             news.push(notice(if let Err(error) = tracefs::tracefs() {
                 format!("tracepoints are not recorded ({list}): {error}")
             } else if self.named || known == 0 {
-                format!("this kernel has no tracepoint {list} yet; it is recorded when a module brings it")
+                format!(
+                    "this kernel has no tracepoint {list} yet; it is recorded when a module adds it"
+                )
             } else {
                 format!("{known} tracepoints of the driver are recorded; this kernel has no {list}")
             }));

@@ -1,16 +1,17 @@
-//! What the driver says that processes have when the recording begins: queues and memory that no call will tell of.
+//! The queues and memory that processes have when the recording begins, according to the driver. No
+//! recorded call reports them.
 
 use gputrace_kfd::{
     Paths,
     processes::{self, Detail, Process},
 };
 
-/// `enum kfd_queue_type`: queues of kernels.
+/// `KFD_QUEUE_TYPE_COMPUTE`
 const COMPUTE: u64 = 0;
 
-/// What a process has now, for people; `None` if the driver knows nothing of it.
+/// Text on what a process has now; `None` if the driver does not know the process.
 pub(crate) fn held(paths: &Paths, pid: u32) -> Option<String> {
-    // Without the driver, or the right to look, there is nothing to say.
+    // Without the driver, or permission to read its files, nothing is known.
     let process = processes::process(paths, pid, Detail::Cheap)
         .ok()
         .flatten()?;
@@ -24,10 +25,11 @@ pub(crate) fn held(paths: &Paths, pid: u32) -> Option<String> {
         .filter_map(|(gpu, held)| Some((gpu, held.vram_bytes.filter(|bytes| *bytes > 0)?)))
         .map(|(gpu, bytes)| format!("{bytes} bytes of the memory of GPU {gpu}"))
         .collect();
-    let memory = if memory.is_empty() {
-        "no memory of a GPU".to_owned()
-    } else {
-        memory.join(", ")
+    let is_told = gpus.values().any(|held| held.vram_bytes.is_some());
+    let memory = match (memory.is_empty(), is_told) {
+        (false, _) => memory.join(", "),
+        (true, true) => "no memory of a GPU".to_owned(),
+        (true, false) => "memory of GPUs of which it does not say how much".to_owned(),
     };
     Some(format!(
         "According to the driver, process {pid} had {of_kernels} queues for kernels, {} others \
@@ -63,11 +65,13 @@ mod tests {
         }
         let text = held(&paths, 47).unwrap();
         assert!(
-            text.contains("2 queues for kernels, 1 others and no memory"),
+            text.contains("2 queues for kernels, 1 others and memory of GPUs of which it does not"),
             "{text}"
         );
-        write(root, "vram_99", "4294967296\n");
         write(root, "vram_100", "0\n");
+        let text = held(&paths, 47).unwrap();
+        assert!(text.contains("1 others and no memory of a GPU"), "{text}");
+        write(root, "vram_99", "4294967296\n");
         let text = held(&paths, 47).unwrap();
         assert!(
             text.contains("1 others and 4294967296 bytes of the memory of GPU 99 when"),

@@ -1,25 +1,26 @@
-//! The limit on open files. Probes are descriptors, by perf events two for each function, and shells often allow only 1024.
+//! The limit on open files. Probes are descriptors (perf events need two per function), and shells
+//! often allow only 1024.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// What the limit was before it was raised.
+/// The limit before it was raised.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Before(Option<Rlimit>);
 
-/// Raises the limit of this process as far as it may be raised. Programs that it starts are to have the old one again
-/// ([`Before::restore`]): `select(2)` is of no use with higher descriptors.
+/// Raises the limit of this process as far as permitted. Programs that it starts should get the old
+/// limit back ([`Before::restore`]): `select(2)` cannot handle higher descriptors.
 pub(crate) fn raise() -> Before {
     let before = getrlimit(Resource::Nofile);
     let raised = Rlimit {
         current: before.maximum,
         ..before
     };
-    // Where it may not be raised, the kernel's refusal of a probe will be told.
+    // If the limit cannot be raised, the kernel may refuse a probe, which is reported then.
     Before(setrlimit(Resource::Nofile, raised).ok().map(|()| before))
 }
 
 impl Before {
-    /// Sets the limit as it was. May be called between `fork(2)` and `execve(2)`.
+    /// Restores the limit. May be called between `fork(2)` and `execve(2)`.
     pub(crate) fn restore(&self) -> std::io::Result<()> {
         match &self.0 {
             Some(before) => Ok(setrlimit(Resource::Nofile, *before)?),

@@ -1,17 +1,19 @@
-//! Holding a thread of a launched program, while its libraries get their probes.
+//! Holds a thread of a launched program while its libraries get their probes.
 //!
-//! An eBPF program keeps the CPU of such a thread busy (`hold.rs` of `ebpf/probes`). It cannot do so for
-//! long: placing a probe takes a grace period of RCU, which the busy program delays, and on kernels that
-//! do not preempt themselves nothing else runs on that CPU. So the program wakes two helper processes of
-//! gputrace, each bound to a CPU of its own; one of these CPUs is never kept busy. The first helper to run
-//! seizes the thread by ptrace(2) and lets the program end. The thread then sleeps on its way back to its own
-//! code, and goes on when gputrace has placed the probes. Its parent learns nothing of that: a stop by
-//! ptrace is told to the tracer alone. Until the thread goes on, `TracerPid` in `/proc/PID/status` shows
-//! the helper.
+//! An eBPF program keeps the CPU of such a thread busy (`hold.rs` of `ebpf/probes`). It cannot do
+//! so for long: placing a probe takes a grace period of RCU, which the busy program delays, and on
+//! kernels without preemption nothing else runs on that CPU.
 //!
-//! The kernel ends the trace when the helper ends. The helper ends it when gputrace is gone or was stopped
-//! itself. These are processes of their own because a
-//! tracer waits for its threads, as gputrace waits for the launched program.
+//! So the program wakes two helper processes of gputrace, each bound to a different CPU; one of
+//! these CPUs is never kept busy. The first helper to run seizes the thread by ptrace(2) and lets
+//! the eBPF program end. The thread then sleeps on its way back to user code, and continues when
+//! gputrace has placed the probes. The thread's parent does not notice: a ptrace stop is reported
+//! only to the tracer. Until the thread continues, `TracerPid` in `/proc/PID/status` shows the
+//! helper.
+//!
+//! The kernel ends the trace when the helper exits. The helper exits when gputrace is gone or was
+//! stopped itself. The helpers are separate processes because a tracer waits for its threads, as
+//! gputrace waits for the launched program.
 
 use std::{
     io,
@@ -33,32 +35,34 @@ use zerocopy::IntoBytes as _;
 
 use crate::helper::{self, Helper};
 
-/// How often a helper looks whether gputrace still works, ms.
+/// How often a helper checks whether gputrace still works, ms.
 const LOOK: libc::c_int = 500;
 
-/// So many looks after gputrace has last said something, everybody goes on: 2 minutes. Placing the probes
-/// of a library takes seconds at most, but minutes in an emulated machine before Linux 6.6.
+/// Number of checks after gputrace's last message at which all threads are released: 2 minutes.
+/// Placing the probes of a library takes seconds at most, but minutes in an emulated machine before
+/// Linux 6.6.
 const PATIENCE: u32 = 240;
 
-/// How often a helper looks whether threads have stopped that are to go on, ms.
+/// How often a helper checks whether threads to be released have stopped, ms.
 const STOPPING: libc::c_int = 1;
 
-/// How long a helper may take to answer.
+/// Maximum time for a helper to answer.
 const ANSWER: Duration = Duration::from_secs(1);
 
-/// The helpers, and what the eBPF programs know of them.
+/// The helpers, and the map of holds that they share with the eBPF programs.
 #[derive(Debug)]
 pub(crate) struct Holder {
     helpers: Vec<Helper>,
     holds: Holds,
 }
 
-/// What gputrace says to a helper: the holds of a thread, `tgid << 32 | tid`, that began up to a time are over.
+/// Message from gputrace to a helper: a thread, `tgid << 32 | tid`, and a time. Its holds that began
+/// up to that time are over.
 type Word = [u64; 2];
 
 impl Holder {
-    /// Starts the helpers, which seize the threads that come into `holds`. To be called before there are
-    /// other threads: the helpers are forks of this process.
+    /// Starts the helpers, which seize the threads that appear in `holds`. Call it before other
+    /// threads exist: the helpers are forks of this process.
     pub(crate) fn start(holds: Holds) -> io::Result<Self> {
         let helpers = (0..).zip(two_cpus()).map(|(index, cpu)| {
             let ends = socketpair(
@@ -67,17 +71,17 @@ impl Holder {
                 SocketFlags::CLOEXEC,
                 None,
             )?;
-            // A helper that somebody has stopped does not answer, and must not stop gputrace.
+            // A helper that somebody has stopped does not answer, and must not block gputrace.
             set_socket_timeout(&ends.0, Timeout::Recv, Some(ANSWER))?;
             Helper::fork(c"gputrace-hold", ends, |end| {
-                serve(end, &holds, (index, cpu))
+                serve(end, &holds, (index, cpu));
             })
         });
         let helpers = helpers.collect::<io::Result<_>>()?;
         Ok(Self { helpers, holds })
     }
 
-    /// Lets a thread go on whose hold began at `begin`, ns, or before. False if it was not held.
+    /// Releases a thread whose hold began at `begin`, ns, or before. Returns false if it was not held.
     pub(crate) fn release(&self, pid: u32, tid: u32, begin: u64) -> bool {
         let id = u64::from(pid) << 32 | u64::from(tid);
         // Before the helpers are asked. A helper that answers before it has been called for this hold
@@ -90,7 +94,7 @@ impl Holder {
             let (count, _) = recv(&helper.end, &mut said, RecvFlags::empty())?;
             Ok::<_, rustix::io::Errno>(count == 1 && said == [1])
         });
-        // If a helper is gone, its threads go on already. Each is asked.
+        // If a helper is gone, its threads already run. Every helper is asked.
         let held = released.filter(|one| *one == Ok(true)).count() > 0;
         waits || held
     }
@@ -98,13 +102,14 @@ impl Holder {
 
 impl Drop for Holder {
     fn drop(&mut self) {
-        // Whoever is still held goes on when the helper is gone. One that somebody has stopped ends, too.
+        // Threads that are still held continue when the helper is gone. SIGKILL also ends a stopped
+        // helper.
         for helper in &self.helpers {
             if let Some(pid) = Pid::from_raw(helper.pid) {
-                // It has ended already if this fails.
+                // This fails only if the helper has ended already.
                 let _ = kill_process(pid, Signal::KILL);
             }
-            // SAFETY: a child of this process; no status is wanted.
+            // SAFETY: waits for a child of this process and stores no status.
             unsafe { libc::waitpid(helper.pid, std::ptr::null_mut(), 0) };
         }
     }
@@ -118,7 +123,7 @@ fn two_cpus() -> [usize; 2] {
     [first, cpus.next_back().unwrap_or(first)]
 }
 
-/// A helper's work. `place` is its index and its CPU.
+/// Main loop of a helper. `place` is its index and its CPU.
 fn serve(end: RawFd, holds: &Holds, place: (u32, usize)) {
     let [map, ring, helpers] =
         [holds.map(), holds.ring(), holds.helpers()].map(|fd| fd.as_raw_fd());
@@ -129,7 +134,7 @@ fn serve(end: RawFd, holds: &Holds, place: (u32, usize)) {
     }
     let gputrace = getppid();
     let mut held: Vec<Held> = Vec::new();
-    // Threads that are to go on, and have not stopped yet.
+    // Threads to be released that have not stopped yet.
     let mut stopping: Vec<u32> = Vec::new();
     let mut looks = 0;
     loop {
@@ -139,7 +144,7 @@ fn serve(end: RawFd, holds: &Holds, place: (u32, usize)) {
             revents: 0,
         });
         let timeout = if stopping.is_empty() { LOOK } else { STOPPING };
-        // SAFETY: two descriptors, in a local variable.
+        // SAFETY: polls two descriptors, in a local variable.
         let ready = unsafe { libc::poll(polls.as_mut_ptr(), 2, timeout) };
         let [said, called] = polls.map(|poll| poll.revents != 0);
         if stopping.is_empty() {
@@ -149,7 +154,7 @@ fn serve(end: RawFd, holds: &Holds, place: (u32, usize)) {
             stopping.extend(held.drain(..).map(|one| one.tid()));
         }
         if ready > 0 && called {
-            // What it says means nothing.
+            // The contents of the ring do not matter; only the wake-up does.
             let _ = calls.poll(Duration::ZERO);
             for one in holds.waiting() {
                 if seize(one.tid()) {
@@ -168,17 +173,17 @@ fn serve(end: RawFd, holds: &Holds, place: (u32, usize)) {
             let over = |one: &mut Held| one.id == id && one.hold.begin <= begin;
             let count = stopping.len();
             stopping.extend(held.extract_if(.., over).map(|one| one.tid()));
-            // gputrace goes on first: the thread may take a moment to stop.
+            // Answers gputrace first: the thread may take a moment to stop.
             let answer = [u8::from(stopping.len() > count)];
-            // SAFETY: writes from a local variable. Nobody hears it if gputrace is gone.
+            // SAFETY: writes from a local variable. A failed write means that gputrace is gone.
             unsafe { libc::write(end, answer.as_ptr().cast(), 1) };
         }
         stopping.retain(|tid| !let_go(*tid));
     }
-    // The kernel lets those go that are still held.
+    // When this process exits, the kernel releases the threads that are still held.
 }
 
-/// Whether a process was stopped, by a signal or by its tracer (proc_pid_stat(5)).
+/// Whether a process is stopped, by a signal or by its tracer (proc_pid_stat(5)).
 fn is_stopped(pid: Option<Pid>) -> bool {
     let Some(pid) = pid else { return false };
     let stat = kernel::read(format!("/proc/{}/stat", pid.as_raw_nonzero())).unwrap_or_default();
@@ -191,12 +196,12 @@ fn is_stopped(pid: Option<Pid>) -> bool {
         .is_some_and(|state| b"Tt".contains(state))
 }
 
-/// Binds this process to a CPU, on which it runs before all others: it does little, and somebody waits.
-/// False where that is not allowed.
+/// Binds this process to a CPU, with priority over all other threads: it does little, and somebody
+/// waits for it. Returns false where that is not permitted.
 fn hurry(cpu: usize) -> bool {
     let mut cpus = CpuSet::new();
     cpus.set(cpu);
-    // Before real-time threads too: the one to be held may be such a thread.
+    // Priority over real-time threads, too: the thread to hold may be one.
     let priority = libc::sched_param { sched_priority: 90 };
     // SAFETY: a system call on a local variable.
     let is_first =
@@ -204,36 +209,38 @@ fn hurry(cpu: usize) -> bool {
     sched_setaffinity(None, &cpus).is_ok() && is_first
 }
 
-/// Traces a thread and has it stop when it leaves the kernel. False if that cannot be: most likely
-/// the other helper has it already, or another tracer, or a security module forbids it.
+/// Traces a thread and makes it stop when it leaves the kernel. Returns false if that fails: most
+/// likely the other helper or another tracer has the thread already, or a security module forbids
+/// it.
 fn seize(tid: u32) -> bool {
     [libc::PTRACE_SEIZE, libc::PTRACE_INTERRUPT]
         .into_iter()
         .all(|request| {
-            // SAFETY: requests that take no memory of this process.
+            // SAFETY: these requests access no memory of this process.
             unsafe { libc::ptrace(request, tid, 0, 0) == 0 }
         })
 }
 
-/// Ends the trace of a thread, if it has stopped. True if it has, or is no more.
+/// Ends the trace of a thread, if it has stopped. Returns true if that is done or the thread is
+/// gone.
 fn let_go(tid: u32) -> bool {
     let mut status = 0;
     let flags = libc::__WALL | libc::WNOHANG;
-    // SAFETY: asks for a thread that this process traces, into a local variable.
+    // SAFETY: queries a thread that this process traces, into a local variable.
     match unsafe { libc::waitpid(tid.cast_signed(), &raw mut status, flags) } {
         0 => return false,
         ..0 => return true,
         _ => {}
     }
     if libc::WIFSTOPPED(status) {
-        // A signal that came first is passed on; an event of ptrace is none.
+        // A signal that arrived first is passed on. A ptrace event is not a signal.
         let event = status >> 16;
         let signal = if event == 0 {
             libc::WSTOPSIG(status)
         } else {
             0
         };
-        // SAFETY: a request that takes no memory of this process.
+        // SAFETY: this request accesses no memory of this process.
         unsafe { libc::ptrace(libc::PTRACE_DETACH, tid, 0, signal) };
     }
     true
@@ -249,7 +256,7 @@ mod tests {
 
     use super::*;
 
-    /// A program that does nothing but run.
+    /// A program that only burns CPU time.
     struct Busy(Child);
 
     impl Busy {
@@ -258,7 +265,7 @@ mod tests {
             Self(command.args(["-c", "while :; do :; done"]).spawn().unwrap())
         }
 
-        /// Waits until `/proc/PID/status` says that it is in a state; its tracer then.
+        /// Waits until `/proc/PID/status` shows a state, and returns the tracer.
         fn wait_for(&self, state: &str) -> String {
             let deadline = Instant::now() + Duration::from_secs(60);
             loop {

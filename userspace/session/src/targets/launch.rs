@@ -1,7 +1,8 @@
-//! Starting a program so that its first call is seen.
+//! Starts a program so that its first call is seen.
 //!
-//! The program's process is there before the program: it waits between fork and exec until the
-//! libraries that the program is likely to map have their probes. Only gputrace, its parent, knows.
+//! The process exists before the program runs in it: it waits between fork and exec until the
+//! libraries that the program is likely to map have their probes. Only gputrace, its parent,
+//! notices.
 
 use std::{
     ffi::OsString,
@@ -24,8 +25,8 @@ use tokio::{
 use super::{descriptors, signals, user::User};
 use crate::SessionError;
 
-/// HIP's variable (5.4 and later) that makes it give every packet a completion signal, into which the GPU
-/// writes when it began and ended. Without, only some packets have one.
+/// HIP's variable (5.4 and later) for giving every packet a completion signal, into which the GPU
+/// writes when the packet began and ended. Without it, only some packets have one.
 pub(crate) const QUEUE_PROFILING: &str = "GPU_FORCE_QUEUE_PROFILING";
 
 /// How to start a program.
@@ -33,11 +34,11 @@ pub(crate) const QUEUE_PROFILING: &str = "GPU_FORCE_QUEUE_PROFILING";
 pub(crate) struct Start<'a> {
     /// Program and arguments.
     pub(crate) command: &'a [OsString],
-    /// As whom, if not as gputrace's own user.
+    /// User to run it as, if not gputrace's own.
     pub(crate) user: Option<&'a User>,
-    /// Its limit on open files.
+    /// Limit on open files to restore.
     pub(crate) before: descriptors::Before,
-    /// Whether its threads are held while what they have mapped gets its probes.
+    /// Whether its threads are held while the libraries that they have mapped get probes.
     pub(crate) hold: bool,
     /// Whether HIP is asked to give every kernel a completion signal ([`QUEUE_PROFILING`]).
     pub(crate) profiled: bool,
@@ -52,18 +53,19 @@ pub(crate) struct Program {
 
 #[derive(Debug)]
 enum State {
-    /// The process waits. Who starts it, and the pipe through which it is told to go on.
+    /// The process waits. Contains the thread that starts it, and the pipe that tells it to
+    /// continue.
     Prepared(JoinHandle<io::Result<Child>>, PipeWriter),
     Running(Child),
-    /// It could not be started.
+    /// The program could not be started.
     Failed,
 }
 
 impl Program {
-    /// Makes a process in which the program will run, and in which nothing of the program has run yet.
+    /// Creates a process for the program, which waits before executing it.
     ///
-    /// The new process is a target from its first instruction on, because for the time of the fork
-    /// gputrace itself is one and targets pass that on to their children in the kernel.
+    /// The new process is a target from its first instruction on: gputrace itself is a target
+    /// during the fork, and the kernel-side programs make children of targets targets.
     pub(crate) fn prepare(calls: &Calls, start: &Start<'_>) -> Result<Self, SessionError> {
         let [program, arguments @ ..] = start.command else {
             return Err(SessionError::NoTarget);
@@ -96,7 +98,7 @@ impl Program {
             before.restore()?;
             user.as_ref().map_or(Ok(()), User::become_user)?;
             wait_for(&wait, parents)?;
-            // Last: what its caller ignores could not end it while it waits.
+            // Done last: until then, signals that its caller ignores cannot end it while it waits.
             signals::restore()
         };
         // SAFETY: only async-signal-safe calls on memory allocated before.
@@ -104,7 +106,8 @@ impl Program {
         let me = std::process::id();
         calls.add_target(me, STARTER | FROM_START | if start.hold { HOLD } else { 0 })?;
         let runtime = Handle::current();
-        // A thread, because the standard library's call returns when the program has been executed.
+        // Needs a thread because the standard library's call returns only when the program has been
+        // executed.
         let spawn = move || {
             let _entered = runtime.enter();
             Command::from(command).spawn()
@@ -115,8 +118,8 @@ impl Program {
         let mut pid = [0; 4];
         let outcome = starter.and_then(|starter| match told.read_exact(&mut pid) {
             Ok(()) => Ok(starter),
-            // The pipe has been closed without a word: there is no process, for the reason that the
-            // thread knows.
+            // The pipe was closed without a process id, so there is no process. The thread knows
+            // the reason.
             Err(error) => Err(starter.join().ok().and_then(Result::err).unwrap_or(error)),
         });
         calls.remove_target(me)?;
@@ -127,7 +130,7 @@ impl Program {
         })
     }
 
-    /// Has the process execute the program.
+    /// Makes the process execute the program.
     pub(crate) fn execute(&mut self, command: &[OsString]) -> Result<(), SessionError> {
         if let State::Prepared(starter, mut go) = std::mem::replace(&mut self.state, State::Failed)
         {
@@ -141,7 +144,7 @@ impl Program {
         Ok(())
     }
 
-    /// Waits for the program's end.
+    /// Waits for the end of the program.
     pub(crate) async fn wait(&mut self) -> io::Result<ExitStatus> {
         match &mut self.state {
             State::Running(child) => child.wait().await,
@@ -149,7 +152,7 @@ impl Program {
         }
     }
 
-    /// Its status, if it has ended.
+    /// Exit status of the program, if it has ended.
     pub(crate) fn ended(&mut self) -> Option<ExitStatus> {
         match &mut self.state {
             State::Running(child) => child.try_wait().ok().flatten(),
@@ -160,7 +163,7 @@ impl Program {
 
 impl Drop for Program {
     fn drop(&mut self) {
-        // The recording has failed before it began: the program does not run.
+        // The recording has failed before it began, so the program must not run.
         if let State::Prepared(starter, _) = std::mem::replace(&mut self.state, State::Failed) {
             signal(self.pid, Signal::KILL);
             drop(starter.join());
@@ -180,10 +183,10 @@ fn failed(command: &[OsString], cause: io::Error) -> SessionError {
 
 /// Two pipes between gputrace and the process that is to execute the program.
 struct Pipes {
-    /// Where the process tells its id.
+    /// Pipe on which the process sends its id.
     told: PipeReader,
     tell: PipeWriter,
-    /// Where the process waits.
+    /// Pipe on which the process waits.
     wait: PipeReader,
     go: PipeWriter,
 }
@@ -200,17 +203,19 @@ impl Pipes {
     }
 }
 
-/// Tells gputrace the id of the calling process. Async-signal-safe.
+/// Sends the id of the calling process to gputrace. Async-signal-safe.
 fn say_who(tell: &PipeWriter) -> io::Result<()> {
     let pid = std::process::id().to_ne_bytes();
     let mut tell = tell;
     tell.write_all(&pid)
 }
 
-/// Waits until gputrace writes a byte, or is gone: then the program runs untraced, as it would later.
-/// Async-signal-safe. `parents` is the descriptor of gputrace's end, of which this process has a copy.
+/// Waits until gputrace writes a byte or is gone. If it is gone, the program runs untraced, as it
+/// would if gputrace ended later. `parents` is gputrace's end of the pipe, of which this process
+/// has inherited a copy. Async-signal-safe.
 fn wait_for(wait: &PipeReader, parents: RawFd) -> io::Result<()> {
-    // SAFETY: a descriptor of this process, which is about to execute a program, that nothing here uses.
+    // SAFETY: closes a descriptor that nothing uses in this process, which is about to execute a
+    // program.
     unsafe { libc::close(parents) };
     let mut wait = wait;
     match wait.read_exact(&mut [0]) {
@@ -219,7 +224,7 @@ fn wait_for(wait: &PipeReader, parents: RawFd) -> io::Result<()> {
     }
 }
 
-/// Sends a signal to a process; it is no error if it is gone.
+/// Sends a signal to a process. A process that is gone is not an error.
 pub(crate) fn signal(pid: u32, signal: Signal) {
     let Some(pid) = i32::try_from(pid)
         .ok()

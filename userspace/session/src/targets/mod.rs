@@ -1,4 +1,4 @@
-//! Who is recorded: a program that is launched, processes that run already, or all of the node.
+//! The processes that are recorded: a launched program, running processes, or the whole node.
 
 pub(crate) mod before;
 pub(crate) mod descriptors;
@@ -19,30 +19,30 @@ use crate::{
     request::{Request, Targets},
 };
 
-/// What the recorder knows of the processes that it records.
+/// State of the recorded processes.
 #[derive(Debug)]
 pub(crate) struct Traced {
     /// The launched program.
     pub(crate) program: Option<Program>,
-    /// Who holds threads, if they are to be held.
+    /// Holds threads, if that was requested.
     pub(crate) holder: Option<Holder>,
-    /// While threads may be held.
+    /// Keeps gputrace's threads urgent while threads may be held.
     pub(crate) urgency: Option<Urgency>,
-    /// The process launched, or the first of those attached to.
+    /// The launched process, or the first of those attached to.
     pub(crate) main_pid: Option<u32>,
     /// The dynamic linkers that are watched.
     pub(crate) linkers: Linkers,
-    /// Who looks at all processes, if they are the target.
+    /// Looks at all processes, if the whole node is recorded.
     pub(crate) scanner: Option<Scanner>,
-    /// The survey after which libraries that nobody uses any more are let go.
+    /// Number of the survey after which libraries without users are released.
     pub(crate) letting_go: Option<u64>,
-    /// Processes with libraries of interest that were there before the recording of the node began.
+    /// Processes with libraries of interest that existed before the recording of the node began.
     pub(crate) first_users: Vec<u32>,
     /// Processes whose description is in the capture.
     pub(crate) described: BTreeSet<u32>,
-    /// When the libraries of targets were last looked at without being told, ns `CLOCK_BOOTTIME`.
+    /// When the targets' libraries were last searched without a report, ns `CLOCK_BOOTTIME`.
     pub(crate) last_look: u64,
-    /// Seconds of recording, about.
+    /// Approximate seconds of recording.
     pub(crate) ticks: u64,
 }
 
@@ -57,7 +57,7 @@ impl Traced {
         Self {
             program,
             holder,
-            // The program's process is there already, and stays as it is.
+            // The program's process exists already and keeps its ordinary priority.
             urgency: matches!(request.targets, Targets::Launch { hold: true, .. })
                 .then(Urgency::begin),
             main_pid,

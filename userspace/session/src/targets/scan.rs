@@ -1,12 +1,13 @@
-//! Looking at all processes of the node, in a thread of its own.
+//! Looks at all processes of the node, in a separate thread.
 //!
-//! The kernel tells of code that processes map ([`MappingNews`]), which costs those processes and this thread next to
-//! nothing; so the memory maps of processes are read when a recording begins and when news was lost, and then only of
-//! processes whose code has changed since they were last read. Where the kernel does not tell, the recorder asks for a
-//! survey now and then, and watches dynamic linkers.
+//! The kernel reports the code that processes map ([`MappingNews`]), which costs those processes
+//! and this thread next to nothing. So the memory maps of processes are read only when a recording
+//! begins and when reports were lost, and then only for processes whose code has changed since the
+//! last reading. Where the kernel does not report mappings, the recorder requests a survey from
+//! time to time, and watches dynamic linkers.
 //!
-//! A survey takes at most [`SHARE`] of a processor once the recording has begun. What is found goes to the recorder, one
-//! piece of news per process, however often it happened.
+//! A survey takes at most [`SHARE`] of a processor once the recording has begun. Findings go to the
+//! recorder, merged into one message per process.
 
 use std::{
     collections::{BTreeSet, HashMap, HashSet, VecDeque},
@@ -29,21 +30,22 @@ use crate::{
     probing::tools,
 };
 
-/// The part of a processor that a survey may take: 2 %.
+/// Share of a processor that a survey may take: 2 %.
 const SHARE: f64 = 0.02;
-/// How often to look whether a processor has come.
+/// How often to check whether a processor has come online.
 const PROCESSORS_EVERY: Duration = Duration::from_secs(1);
-/// Number of the survey with which it begins.
+/// Number of the first survey.
 pub(crate) const FIRST: u64 = 0;
-/// So many files are remembered; then all are forgotten, and looked at once more.
+/// Maximum number of remembered files. When it is reached, all are forgotten and looked at once
+/// more.
 const FILES: usize = 1 << 16;
 
-/// Which code is of interest.
+/// Which mapped code is of interest.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Interest {
-    /// Libraries of ROCm, and tools in the same process.
+    /// ROCm's libraries, and tools in the same process.
     Rocm,
-    /// Any file can be: each is looked at once.
+    /// Any file may be of interest: each is looked at once.
     Any,
 }
 
@@ -56,25 +58,25 @@ impl Interest {
     }
 }
 
-/// The thread that looks. It ends when this is dropped, but nobody waits for it: what it looks at belongs to others, who may
-/// hold it up.
+/// The scanning thread. It ends when this is dropped, but nobody waits for it: the processes that
+/// it looks at can delay it.
 #[derive(Debug)]
 pub(crate) struct Scanner {
     asks: Sender<u64>,
-    /// Number of the last survey that was asked for.
+    /// Number of the last survey requested.
     asked: u64,
-    /// Why the kernel does not tell what processes map.
+    /// Why the kernel does not report mappings.
     blind: Option<io::Error>,
 }
 
 impl Scanner {
-    /// Begins with a survey, after which [`Message::Surveyed`] comes, with the number [`FIRST`].
+    /// Starts with a survey, which ends with [`Message::Surveyed`] and the number [`FIRST`].
     ///
     /// # Errors
     ///
     /// When no thread can be started.
     pub(crate) fn start(interest: Interest, post: Post) -> io::Result<Self> {
-        // Before the first look, so that nothing falls between the two.
+        // Opened before the first look, so that no mapping falls between the two.
         let (news, blind) = match MappingNews::open() {
             Ok(news) => (Some(news), None),
             Err(error) => (None, Some(error)),
@@ -91,53 +93,54 @@ impl Scanner {
         })
     }
 
-    /// Why new libraries are found by surveys only, if so.
+    /// If new libraries are found only by surveys, the reason.
     pub(crate) fn blind(&self) -> Option<&io::Error> {
         self.blind.as_ref()
     }
 
-    /// Asks for a survey that begins after this: processes with code of interest are named again, and
-    /// [`Message::Surveyed`] comes at its end, with the number that this returns or a higher one.
+    /// Requests a survey that begins after this call. It reports all processes with code of
+    /// interest again, and ends with [`Message::Surveyed`] and the returned number or a higher one.
     pub(crate) fn survey(&mut self) -> u64 {
         self.asked += 1;
-        // Fails only if the thread has ended, and then there is nobody to tell.
+        // This fails only if the thread has ended; then there is nobody to ask.
         let _ = self.asks.send(self.asked);
         self.asked
     }
 }
 
-/// What is known of a process.
+/// State of a process.
 #[derive(Clone, Copy, Debug)]
 struct Seen {
     state: CodeState,
     of_interest: bool,
-    /// Number of the survey that saw it last.
+    /// Number of the survey that last saw it.
     survey: u64,
 }
 
-/// A survey under way.
+/// A survey in progress.
 #[derive(Debug)]
 struct Survey {
     left: VecDeque<u32>,
-    /// When the one before it began, ns `CLOCK_BOOTTIME`: what is new was mapped after that.
+    /// When the previous survey began, ns `CLOCK_BOOTTIME`: new code was mapped after that.
     since: Option<u64>,
-    /// Number under which it was asked for, if it was: then processes are named also if their code is the same as before.
+    /// Number under which the survey was requested, if it was. Then processes are reported even if
+    /// their code is unchanged.
     asked: Option<u64>,
 }
 
-/// The thread's own.
+/// State of the scanning thread.
 struct Scan {
     interest: Interest,
     news: Option<MappingNews>,
     post: Post,
     seen: HashMap<u32, Seen>,
-    /// Files whose mapping has been told of, if any file can be of interest.
+    /// Files whose mapping has been reported, if any file can be of interest.
     files: HashSet<FileNumber>,
     survey: Option<Survey>,
-    /// Whether another survey is to follow, and its number if it was asked for.
+    /// Whether another survey is to follow, and its number if it was requested.
     wanted: Option<Option<u64>>,
     surveys: u64,
-    /// When the last survey began, and when news was last looked at, ns `CLOCK_BOOTTIME`.
+    /// When the last survey began, and when reports were last read, ns `CLOCK_BOOTTIME`.
     last: Option<u64>,
     looked: u64,
     processors_due: Instant,
@@ -186,7 +189,7 @@ impl Scan {
         }
     }
 
-    /// Passes on what was mapped since the last look.
+    /// Passes on the mappings since the last look.
     fn look(&mut self) {
         let Some(news) = &mut self.news else { return };
         let since = std::mem::replace(&mut self.looked, clocks::now());
@@ -237,12 +240,12 @@ impl Scan {
     fn begin(&mut self, asked: Option<u64>) {
         self.surveys += 1;
         let since = self.last.replace(clocks::now());
-        // What cannot be listed now comes with the next one.
+        // Processes that cannot be listed now are found by the next survey.
         let left = process::pids().unwrap_or_default().into();
         self.survey = Some(Survey { left, since, asked });
     }
 
-    /// Looks at processes for about this long.
+    /// Looks at processes for about `slice`.
     fn go_on(&mut self, slice: Duration) {
         let Some(mut survey) = self.survey.take() else {
             return;
@@ -260,7 +263,8 @@ impl Scan {
         }
         let number = self.surveys;
         self.seen.retain(|_, seen| seen.survey == number);
-        // Whoever mapped something after it was looked at is told of before the end is.
+        // Mappings made after their process was looked at are reported before the end of the
+        // survey.
         self.look();
         if let Some(number) = survey.asked {
             self.post.put(Message::Surveyed(number));
@@ -292,7 +296,8 @@ impl Scan {
         }
     }
 
-    /// Whether a process has mapped code that is of interest. One that is gone, or may not be looked at, has none.
+    /// Whether a process has mapped code of interest. False for a process that is gone or may not
+    /// be inspected.
     fn has_code(&mut self, pid: u32) -> bool {
         let interest = self.interest;
         let wanted = |mapping: &Mapping| {
@@ -313,7 +318,7 @@ mod tests {
 
     const PATIENCE: Duration = Duration::from_secs(30);
 
-    /// Processes that are told of until `done`.
+    /// Processes that are reported until `done`.
     fn told(inbox: &Inbox, mut done: impl FnMut(&Message) -> bool) -> Vec<u32> {
         let deadline = Instant::now() + PATIENCE;
         let mut pids = Vec::new();

@@ -1,27 +1,28 @@
-//! Signals as they were when this process began. A program that is started through gputrace is to find
-//! the ones that its caller ignores or blocks (`nohup`, `trap '' INT`, `&` in a script) as it would alone.
+//! The signal state of this process at its start. A program started through gputrace should find
+//! the same signals ignored and blocked (`nohup`, `trap '' INT`, `&` in a script) as without
+//! gputrace.
 //!
-//! gputrace changes both before it starts the program: Rust ignores SIGPIPE, and gputrace's handlers replace
-//! ignored signals, which `execve(2)` then turns into defaults. The standard library resets SIGPIPE for the
-//! program, whatever it was. So both are read before `main`.
+//! gputrace changes both before it starts the program: Rust ignores SIGPIPE, and gputrace's
+//! handlers replace ignored signals; `execve(2)` then resets those to their defaults. The standard
+//! library resets SIGPIPE in the program, whatever it was. So the state is read before `main`.
 
 use std::{
     io, ptr,
     sync::atomic::{AtomicU64, Ordering},
 };
 
-/// The numbers of signals.
+/// The range of signal numbers.
 const NUMBERS: std::ops::RangeInclusive<u32> = 1..=64;
 
-/// Signals that were ignored at the beginning, a bit each: the first for number 1.
+/// Signals ignored at the start, one bit each; bit 0 is signal 1.
 static IGNORED: AtomicU64 = AtomicU64::new(0);
 
-/// Signals that were blocked at the beginning, likewise.
+/// Signals blocked at the start, in the same form.
 static BLOCKED: AtomicU64 = AtomicU64::new(0);
 
-/// The dynamic linker calls it before Rust's runtime begins.
+/// Called by the dynamic linker before Rust's runtime starts.
 #[used]
-// SAFETY: a section of pointers to functions that the dynamic linker calls one after the other.
+// SAFETY: the section holds function pointers, which the dynamic linker calls one after the other.
 #[unsafe(link_section = ".init_array")]
 static AT_START: extern "C" fn() = remember;
 
@@ -30,26 +31,27 @@ const fn bit(number: u32) -> u64 {
     1 << (number - 1)
 }
 
-/// `struct sigaction` of the kernel: handler, flags and mask, and on some architectures the address of a
-/// trampoline between them. The kernel reads or writes as much of it as it has.
+/// The kernel's `struct sigaction`: handler, flags and mask, and on some architectures the address
+/// of a trampoline between them. The kernel reads or writes only the members that it has.
 type Action = [usize; 4];
 
-/// Bytes of a set of signals, which the kernel wants to be told.
+/// Size of a signal set in bytes, as the kernel expects it.
 const SET: usize = size_of::<u64>();
 
-/// Reads or sets what a signal does. glibc's function knows nothing of the two signals that it has taken for
-/// itself; callers may ignore those, too.
+/// Gets or sets the action of a signal. glibc's function refuses the two signals that glibc
+/// reserves for itself; callers may ignore those, too.
 fn action(number: u32, new: Option<&Action>, old: Option<&mut Action>) {
     let new = new.map_or(ptr::null(), ptr::from_ref::<Action>);
     let old = old.map_or(ptr::null_mut(), ptr::from_mut::<Action>);
-    // SAFETY: async-signal-safe; both are null or as large as the kernel's structure. Refused for no number
-    // from 1 to 64, except that nothing can be set for SIGKILL and SIGSTOP, which are never ignored.
+    // SAFETY: async-signal-safe; both pointers are null or point to as much memory as the kernel's
+    // structure needs. The kernel refuses no number from 1 to 64, except to set an action for
+    // SIGKILL and SIGSTOP, which are never ignored.
     unsafe { libc::syscall(libc::SYS_rt_sigaction, number, new, old, SET) };
 }
 
 extern "C" fn remember() {
     let mut blocked = 0_u64;
-    // SAFETY: the kernel writes a set of signals, and sets none.
+    // SAFETY: the kernel writes a signal set, and changes none.
     unsafe {
         let none = ptr::null::<u64>();
         libc::syscall(
@@ -74,8 +76,8 @@ pub(crate) fn was_ignored(number: u32) -> bool {
     IGNORED.load(Ordering::Relaxed) & bit(number) != 0
 }
 
-/// Sets which signals are ignored and blocked as they were when this process began. May be called between
-/// `fork(2)` and `execve(2)`: only calls that are async-signal-safe.
+/// Restores the ignored and blocked signals that this process had at its start. May be called
+/// between `fork(2)` and `execve(2)`: it makes only async-signal-safe calls.
 ///
 /// # Errors
 ///
@@ -87,7 +89,7 @@ pub(crate) fn restore() -> io::Result<()> {
         let how = match (was_ignored(number), ours) {
             (true, _) => libc::SIG_IGN,
             (false, true) => libc::SIG_DFL,
-            // `execve(2)` turns a handler into the default.
+            // `execve(2)` resets a handler to the default.
             (false, false) => continue,
         };
         action(number, Some(&[how, 0, 0, 0]), None);

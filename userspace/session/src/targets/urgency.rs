@@ -1,25 +1,26 @@
-//! Being fast where others wait.
+//! Raises gputrace's priority while a target may be waiting for it.
 //!
-//! A thread of a launched program that has mapped a library is held, on a CPU, until gputrace has put
-//! its probes on. On a busy machine gputrace would get its turn too late. So its threads run before
-//! others while it records; they do little. Outputs, which take long, are made as usual.
+//! A thread of a launched program that has mapped a library is held, on a CPU, until gputrace has
+//! attached its probes. On a busy machine gputrace would be scheduled too late, so its threads have
+//! priority over others while it records; they do little. Outputs, which take long, are made at the
+//! ordinary priority.
 
 use gputrace_files::kernel;
 use rustix::process::{Pid, getpriority_process, setpriority_process};
 
-/// The most urgent of ordinary priorities.
+/// The highest non-real-time priority.
 const URGENT: i32 = -20;
 
-/// The threads of this process are urgent as long as this lives.
+/// Raises the priority of this process's threads as long as it lives.
 #[derive(Debug)]
 pub(crate) struct Urgency {
-    /// Their priority before.
+    /// Priority before.
     before: i32,
 }
 
 impl Urgency {
-    /// Makes the threads that there are now urgent, and those that they start. Without the capability
-    /// `CAP_SYS_NICE` nothing happens.
+    /// Raises the priority of all current threads, and of those that they start. Does nothing
+    /// without the capability `CAP_SYS_NICE`.
     pub(crate) fn begin() -> Self {
         let before = getpriority_process(None).unwrap_or_default();
         set(URGENT);
@@ -33,12 +34,13 @@ impl Drop for Urgency {
     }
 }
 
-/// Sets the priority of each thread of this process. The kernel takes a thread's id for a process's.
+/// Sets the priority of each thread of this process. The system call accepts a thread id as well as
+/// a process id.
 fn set(priority: i32) {
     for thread in kernel::list("/proc/self/task").unwrap_or_default() {
         let id = thread.to_str().and_then(|name| name.parse().ok());
         if let Some(id) = id.and_then(Pid::from_raw) {
-            // A thread that has just ended, or one that may not be changed: then it is as it was.
+            // The thread may just have ended, or may not be changed; then its priority stays.
             let _ = setpriority_process(Some(id), priority);
         }
     }

@@ -1,4 +1,4 @@
-//! The user on whose behalf gputrace runs: under sudo, the one who typed sudo.
+//! The user on whose behalf gputrace runs: under sudo, the one who ran sudo.
 
 use std::{
     ffi::{CStr, CString, OsString},
@@ -7,14 +7,14 @@ use std::{
 
 use gputrace_export::FileOwner;
 
-/// A user as programs are to be started.
+/// The user as whom programs are started.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct User {
     /// User id.
     pub uid: u32,
     /// Primary group id.
     pub gid: u32,
-    /// All groups.
+    /// All group ids.
     pub groups: Vec<u32>,
     /// Login name.
     pub name: OsString,
@@ -23,8 +23,8 @@ pub struct User {
 }
 
 impl User {
-    /// The user behind sudo: `SUDO_UID` and `SUDO_GID`, believed only by root. `None` if gputrace was not
-    /// started through sudo, or by root through sudo.
+    /// The user who ran sudo, from `SUDO_UID` and `SUDO_GID`, which are trusted only if gputrace
+    /// runs as root. `None` if gputrace was not started through sudo, or root ran sudo.
     #[must_use]
     pub fn behind_sudo() -> Option<Self> {
         if !rustix::process::geteuid().is_root() {
@@ -39,7 +39,7 @@ impl User {
         }
     }
 
-    /// Looks the user up in the system's databases; an unknown one has only the given ids.
+    /// Looks the user up in the system's databases. An unknown user has only the given ids.
     fn lookup(uid: u32, gid: u32) -> Self {
         let bare = Self {
             uid,
@@ -52,7 +52,8 @@ impl User {
         let mut entry: libc::passwd = unsafe { std::mem::zeroed() };
         let mut buffer = vec![0 as libc::c_char; 16 << 10];
         let mut found = std::ptr::null_mut();
-        // SAFETY: the entry, the buffer with its length, and the result pointer are valid for the call.
+        // SAFETY: the entry, the buffer with its length, and the result pointer are valid for the
+        // call.
         let error = unsafe {
             libc::getpwuid_r(
                 uid,
@@ -65,7 +66,8 @@ impl User {
         if error != 0 || found.is_null() {
             return bare;
         }
-        // SAFETY: a found entry's strings are NUL-terminated and lie in `buffer`, which is still there.
+        // SAFETY: a found entry's strings are NUL-terminated and lie in `buffer`, which is still
+        // there.
         let name: CString = unsafe { CStr::from_ptr(entry.pw_name) }.into();
         // SAFETY: as above.
         let home: CString = unsafe { CStr::from_ptr(entry.pw_dir) }.into();
@@ -79,7 +81,7 @@ impl User {
         }
     }
 
-    /// As the owner of files.
+    /// The user as an owner of files.
     #[must_use]
     pub const fn owner(&self) -> FileOwner {
         FileOwner {
@@ -88,12 +90,12 @@ impl User {
         }
     }
 
-    /// Makes the calling process this user, for good. Only async-signal-safe calls: it runs between fork
-    /// and exec.
+    /// Makes the calling process this user, permanently. Makes only async-signal-safe calls: it
+    /// runs between fork and exec.
     ///
     /// # Errors
     ///
-    /// Whatever the kernel answers; the process must not go on then.
+    /// The kernel's error; the process must not continue then.
     pub fn become_user(&self) -> std::io::Result<()> {
         let check = |result: libc::c_int| {
             if result == 0 {

@@ -1,8 +1,9 @@
-//! Requests to the driver as calls: names and arguments by `gputrace-kfd`'s tables.
+//! Turns requests to the driver into calls, with names and arguments from `gputrace-kfd`'s tables.
 //!
-//! A request is a [`Call`] of the domain [`Domain::KfdIoctl`] whose function is made up: one for each number, called
-//! as `linux/kfd_ioctl.h` calls it. Its arguments are the fields of its structure: those that the process fills in as they
-//! were when it began, those that the driver fills in as they were when it ended, and a field of both kinds twice.
+//! A request becomes a [`Call`] in the domain [`Domain::KfdIoctl`]. Its function is synthetic: one
+//! per request number, named as in `linux/kfd_ioctl.h`. Its arguments are the fields of its
+//! structure. Fields that the process fills in have their value at entry, fields that the driver
+//! fills in their value at return, and fields that both fill in appear twice.
 
 use gputrace_abi::{
     domain::{DOMAINS, Domain},
@@ -24,13 +25,14 @@ use crate::model::{
     value::ArgValue,
 };
 
-/// Numbers of the made-up functions, above those of every library: this and the request's number.
+/// Base of the ids of the synthetic functions, above the ids of every library's functions. The
+/// request's number is added to it.
 const FUNCTIONS: u32 = 0xffff_ff00;
 
-/// Words of a structure of unknown meaning that are shown.
+/// Maximum number of words shown for a structure of unknown layout.
 const UNKNOWN_WORDS: usize = 8;
 
-/// The function that stands for requests of this number.
+/// The synthetic function for requests of this number.
 pub(crate) fn function(nr: u8) -> FunctionInfo {
     FunctionInfo {
         function: Function {
@@ -51,7 +53,7 @@ pub(crate) fn function(nr: u8) -> FunctionInfo {
     }
 }
 
-/// A record's parts.
+/// The parts of a record.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Parts<'a> {
     pub(crate) ioctl: kfd::Ioctl,
@@ -59,7 +61,7 @@ pub(crate) struct Parts<'a> {
     after: &'a [u8],
 }
 
-/// Takes a record apart; `None` if it makes no sense.
+/// Splits a record into its parts; `None` if it is malformed.
 pub(crate) fn parts(raw: RawRecord<'_>) -> Option<Parts<'_>> {
     let (ioctl, before, after): (_, &[u8], &[u8]) = match raw.bytes.len() {
         kfd::SHORT_IOCTL_SIZE => {
@@ -83,13 +85,14 @@ pub(crate) fn parts(raw: RawRecord<'_>) -> Option<Parts<'_>> {
     })
 }
 
-/// Number of `AMDKFD_IOC_CREATE_QUEUE`, and bytes from the start of its structure in `linux/kfd_ioctl.h`.
+/// Number of `AMDKFD_IOC_CREATE_QUEUE`, and bytes from the start of its structure in
+/// `linux/kfd_ioctl.h`.
 const CREATE_QUEUE: u8 = 0x02;
 const RING_BASE_ADDRESS: usize = 0;
 const RING_GPU_ID: usize = 36;
 const RING_QUEUE_ID: usize = 52;
 
-/// The queue that a request has made.
+/// The queue that a request created, if it created one.
 pub(crate) fn created_queue(parts: &Parts<'_>) -> Option<Ring> {
     let ioctl = &parts.ioctl;
     let made = ioctl.request as u8 == CREATE_QUEUE
@@ -166,7 +169,7 @@ fn request(parts: &Parts<'_>, finished: bool) -> Request {
     }
 }
 
-/// The fields of a structure, of which either state may be missing.
+/// Appends the fields of a structure; the state at entry or at return may be missing.
 fn fields(request: u32, before: Option<&[u8]>, after: Option<&[u8]>, arguments: &mut Vec<Field>) {
     let (Some(any), false) = (before.or(after), before.is_none() && after.is_none()) else {
         if size_of_request(request) > 0 {
@@ -183,7 +186,7 @@ fn fields(request: u32, before: Option<&[u8]>, after: Option<&[u8]>, arguments: 
         words("out", after, arguments);
         return;
     }
-    // Which fields there are depends on what the process has put into some of them.
+    // Which fields exist depends on what the process put into some of them.
     let at_begin = before.map(|bytes| ioctl::decode(request, bytes));
     let at_end = after.map(|bytes| ioctl::decode(request, bytes));
     let shape = ioctl::decode(request, any);
@@ -205,7 +208,7 @@ fn fields(request: u32, before: Option<&[u8]>, after: Option<&[u8]>, arguments: 
                 value: unreadable(of(&at_begin)),
                 name: argument.name,
             }),
-            // What the driver has not written yet says nothing.
+            // At entry, a field that the driver fills in means nothing.
             Flow::Out if at_end.is_none() => {}
             Flow::Out => arguments.push(Field {
                 value: unreadable(of(&at_end)),
@@ -228,7 +231,7 @@ fn fields(request: u32, before: Option<&[u8]>, after: Option<&[u8]>, arguments: 
     }
 }
 
-/// A structure of unknown meaning, word by word.
+/// Appends the words of a structure of unknown layout.
 fn words(prefix: &str, bytes: Option<&[u8]>, arguments: &mut Vec<Field>) {
     for (index, bytes) in bytes
         .unwrap_or_default()
@@ -247,7 +250,7 @@ fn words(prefix: &str, bytes: Option<&[u8]>, arguments: &mut Vec<Field>) {
     }
 }
 
-/// The list that a structure points to.
+/// Appends the list that a structure points to.
 fn list(ioctl: &kfd::Ioctl, arguments: &mut Vec<Field>) {
     let (name, is_gpu) = match ioctl.request as u8 {
         nr::WAIT_EVENTS => ("event_id", false),
@@ -277,7 +280,7 @@ fn list(ioctl: &kfd::Ioctl, arguments: &mut Vec<Field>) {
     }
 }
 
-/// A field's value as calls have it.
+/// Converts a field's value to that of a call's argument.
 fn value(value: Value) -> ArgValue<'static> {
     let raw = value.raw;
     match value.kind {

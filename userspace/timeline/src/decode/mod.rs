@@ -1,4 +1,4 @@
-//! From record bytes to typed records. Everything is checked: the bytes may come from anywhere.
+//! Decodes record bytes into typed records. Everything is checked: the bytes are untrusted.
 
 pub(crate) mod ioctl;
 pub(crate) mod tracepoint;
@@ -22,33 +22,33 @@ use crate::model::{
     values::{self, Pointee},
 };
 
-/// A record that makes sense.
+/// A valid record.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Record<'a> {
     /// A finished or unfinished call.
     Call(LongSpan),
     /// A request to the driver.
     Ioctl(Parts<'a>),
-    /// Something that a tracepoint told of.
+    /// A tracepoint event.
     Trace(tracepoint::Parts<'a>),
-    /// A thread without a processor.
+    /// A period in which a thread was off the CPU.
     OffCpu(OffCpu),
     /// A process or thread event.
     Task(Task),
     /// What a pointer of the call with this correlation id pointed to.
     Value(u64, Pointee),
-    /// Something about the GPU's work; with whether the accounts count it.
+    /// A record about the GPU's work; `counted` tells whether the accounts count it.
     Work { item: Item, counted: bool },
-    /// Meant for the recorder itself: says nothing about the program.
+    /// Meant for the recorder itself; says nothing about the program.
     Internal,
 }
 
-/// Why a record was passed over.
+/// Why a record was skipped.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// A kind that this version does not know.
+    /// A kind unknown to this version.
     Unknown,
-    /// A known kind with a size or content that it cannot have.
+    /// A known kind with an invalid size or content.
     Malformed,
 }
 
@@ -92,7 +92,7 @@ pub(crate) fn is_work(raw: RawRecord<'_>) -> bool {
     )
 }
 
-/// Reads a record about the GPU's work; with whether the accounts count it.
+/// Decodes a record about the GPU's work, and tells whether the accounts count it.
 #[inline(always)]
 pub(crate) fn work(raw: RawRecord<'_>) -> Option<(Item, bool)> {
     let RecordHeader {
@@ -124,7 +124,7 @@ pub(crate) fn is_call(raw: RawRecord<'_>) -> bool {
     matches!(raw.header.kind, kind::SPAN | kind::UNFINISHED)
 }
 
-/// Reads a record that [`is_call`].
+/// Decodes a record for which [`is_call`] is true.
 #[inline(always)]
 pub(crate) fn span(raw: RawRecord<'_>) -> Option<LongSpan> {
     let bytes = raw.bytes;
@@ -146,7 +146,7 @@ pub(crate) fn span(raw: RawRecord<'_>) -> Option<LongSpan> {
     plausible.then_some(long)
 }
 
-/// The call of a record that [`span`] accepted.
+/// Converts a record that [`span`] accepted into a call.
 #[inline(always)]
 pub(crate) fn call(record: &LongSpan) -> Call {
     let span = &record.span;

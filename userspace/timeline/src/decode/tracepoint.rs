@@ -1,7 +1,7 @@
-//! From records of the kernel's tracepoints to fields with names.
+//! Decodes records of the kernel's tracepoints into named fields.
 //!
-//! The layout comes from the capture, which has it from the kernel that was recorded. It is outside data like the records
-//! themselves: whatever it says, only what lies within the bytes that were copied is read.
+//! The layout comes from the capture, which took it from the recorded kernel. It is untrusted like
+//! the records themselves: whatever it says, only bytes within the copied data are read.
 
 use std::collections::HashMap;
 
@@ -20,12 +20,13 @@ use crate::model::{
     raw::MAX_CPUS,
 };
 
-/// Elements of an array that are shown.
+/// Maximum number of array elements shown.
 const LISTED: usize = 16;
 
-/// Tracepoints that fire in interrupts, or in threads that work for others: the thread that the processor was in has
-/// nothing to do with them. (The record's own flags would say so, but the kernel puts a pointer over them for BPF.)
-const OF_NOBODY: [&str; 6] = [
+/// Tracepoints that fire in interrupts, or in kernel threads that work on behalf of others: the
+/// interrupted or running thread has nothing to do with them. (The record's own flags would tell,
+/// but the kernel overwrites them with a pointer for BPF.)
+const WITHOUT_THREAD: [&str; 6] = [
     "amdgpu_iv",
     "drm_run_job",
     "drm_sched_job_run",
@@ -34,14 +35,14 @@ const OF_NOBODY: [&str; 6] = [
     "dma_fence_signaled",
 ];
 
-/// A record's parts.
+/// The parts of a record.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Parts<'a> {
     pub(crate) head: TraceHead,
     data: &'a [u8],
 }
 
-/// Takes a record apart; `None` if it makes no sense.
+/// Splits a record into its parts; `None` if it is malformed.
 pub(crate) fn parts(raw: RawRecord<'_>) -> Option<Parts<'_>> {
     let (head, data): (_, &[u8]) = match raw.bytes.len() {
         SHORT_TRACE_SIZE => {
@@ -70,11 +71,12 @@ impl Formats {
         self.0.insert(format.number, format);
     }
 
-    /// What a record tells.
+    /// The observation that a record describes.
     pub(crate) fn observe(&self, parts: &Parts<'_>) -> Observation {
         let head = &parts.head;
         let format = self.0.get(&head.tracepoint);
-        let is_nobodys = format.is_some_and(|format| OF_NOBODY.contains(&format.name.as_str()));
+        let is_nobodys =
+            format.is_some_and(|format| WITHOUT_THREAD.contains(&format.name.as_str()));
         let whose = if is_nobodys {
             Whose::default()
         } else {
@@ -106,7 +108,7 @@ impl Formats {
     }
 }
 
-/// A field's value.
+/// The value of a field.
 fn value(field: &TraceField, data: &[u8]) -> FieldValue {
     read(field, data).unwrap_or(FieldValue::Missing)
 }
@@ -115,8 +117,8 @@ fn read(field: &TraceField, data: &[u8]) -> Option<FieldValue> {
     let (offset, size) = (field.offset as usize, field.size as usize);
     let own = data.get(offset..)?.get(..size)?;
     let kind = field.c_type.as_str();
-    // `linux/trace_events.h`: the low half says where, counted from the record's beginning or from behind this word, and
-    // the high half how many bytes.
+    // `linux/trace_events.h`: the low half of the word is the offset, counted from the beginning of
+    // the record or from the end of this word; the high half is the length in bytes.
     let place = |base: usize| {
         let word = number(own.get(..4)?)? as u32;
         let (at, length) = ((word & 0xffff) as usize, (word >> 16) as usize);
@@ -163,7 +165,7 @@ fn read(field: &TraceField, data: &[u8]) -> Option<FieldValue> {
     ))
 }
 
-/// Bytes of a C type by its name.
+/// Size in bytes of a C type, by its name.
 fn width(c_type: &str) -> Option<usize> {
     Some(
         match c_type
@@ -196,7 +198,7 @@ fn scalar(c_type: &str, signed: bool, bytes: &[u8]) -> Option<FieldValue> {
     })
 }
 
-/// Parts of the names of types that hold addresses.
+/// Substrings of names of address types.
 const ADDRESSES: [&str; 2] = ["dma_addr_t", "phys_addr_t"];
 
 /// A little-endian number of 1 to 8 bytes.
@@ -243,7 +245,7 @@ mod tests {
         data[40..47].copy_from_slice(b"sdma0\0\0");
         data[48..52].copy_from_slice(&5u32.to_le_bytes());
         data[52..56].copy_from_slice(&6u32.to_le_bytes());
-        // Four bytes, 8 behind this word: at 60 + 4 - 16.
+        // Four bytes, at offset 8 from the end of this word: at 60 + 4 - 16.
         for (field, expected) in [
             (
                 field("bo", "struct amdgpu_bo *", 8, 8, false, 1),

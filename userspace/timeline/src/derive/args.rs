@@ -1,4 +1,4 @@
-//! Arguments and return values of a call, decoded by what the catalogue said of the function.
+//! Decodes arguments and return values of a call as the catalogue describes its function.
 
 use std::iter;
 
@@ -21,23 +21,24 @@ mod structure;
 
 pub use crate::model::value::ArgValue;
 
-/// The C type of a word of which nothing is known.
+/// The C type shown for a word of unknown type.
 const REGISTER: &str = "uint64_t";
 
-/// The name of what collectives are about.
+/// Name of the derived argument with the bytes that a collective transfers.
 const BYTES: &str = "bytes";
 
-/// Names of arguments of functions that the catalogue does not know.
+/// Names of arguments of functions that are not in the catalogue.
 const RAW_NAMES: [&str; gputrace_abi::REGISTER_ARGS] =
     ["arg0", "arg1", "arg2", "arg3", "arg4", "arg5"];
 
-/// Names and values of a call's arguments, in order of declaration, then those of what the program has annotated it with; of
-/// RCCL's collectives then rank and size of the communicator (`rank`, `nranks`), as far as they are known.
-/// A function without catalogue entry shows all six argument registers in hex as `arg0` … `arg5`: how many it has is not
-/// known.
+/// Names and values of a call's arguments in order of declaration, then the program's annotations.
+/// Calls of RCCL's collectives end with rank and size of the communicator (`rank`, `nranks`), as
+/// far as they are known. A function that is not in the catalogue shows all six argument registers
+/// in hex as `arg0` … `arg5`, because its number of arguments is unknown.
 ///
-/// A string is shown as text, and a pointer through which the function has stored a value as that value. Fields of structures
-/// follow the pointer to them, and stand in place of a structure that is passed by value: `extent.width`.
+/// A string is shown as text, and a pointer through which the function stored a value as that
+/// value. Fields of structures follow the pointer to the structure, and replace a structure that is
+/// passed by value: `extent.width`.
 pub fn decoded<'a>(
     info: &'a FunctionInfo,
     call: &'a Call,
@@ -45,12 +46,12 @@ pub fn decoded<'a>(
     declared(info, call).chain(annotations(call))
 }
 
-/// An argument, or a field of a structure that is one.
+/// An argument, or a field of an argument that is a structure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Argument<'a> {
-    /// Which argument of the function, from 0; of a field that of its structure.
+    /// Index of the argument, from 0; for a field, that of its structure.
     pub position: usize,
-    /// Which of the function's [`names`].
+    /// Index into the function's [`names`].
     slot: usize,
     /// Its C type.
     pub c_type: &'a str,
@@ -60,7 +61,7 @@ pub struct Argument<'a> {
     pub value: ArgValue<'a>,
 }
 
-/// As [`decoded`], with C types.
+/// As [`decoded`], with C types and positions.
 pub fn typed<'a>(info: &'a FunctionInfo, call: &'a Call) -> impl Iterator<Item = Argument<'a>> {
     let annotated = info
         .function
@@ -90,7 +91,8 @@ pub fn typed<'a>(info: &'a FunctionInfo, call: &'a Call) -> impl Iterator<Item =
     )
 }
 
-/// What the program has annotated a region with, and what is known of a communicator, which differs from call to call.
+/// The program's annotations of a region, and rank and size of a communicator: names that differ
+/// from call to call.
 pub fn annotations(call: &Call) -> impl Iterator<Item = (&str, ArgValue<'_>)> {
     call.pointees.iter().filter_map(|pointee| {
         let PointeeData::Annotation(Annotation { name, value }) = &pointee.data else {
@@ -108,8 +110,8 @@ pub fn annotations(call: &Call) -> impl Iterator<Item = (&str, ArgValue<'_>)> {
     })
 }
 
-/// As [`decoded`], without annotations and what is known of a communicator. Of RCCL's collectives the bytes that they are about stand
-/// at the end, if the type of the elements is known.
+/// As [`decoded`], without annotations, rank and size. Calls of RCCL's collectives end with the
+/// bytes transferred, if the element type is known.
 pub fn declared<'a>(
     info: &'a FunctionInfo,
     call: &'a Call,
@@ -117,7 +119,7 @@ pub fn declared<'a>(
     arguments(info, call).map(|argument| (argument.name, argument.value))
 }
 
-/// As [`declared`], with the places of the names among the function's [`names`]. Not of requests to the driver.
+/// As [`declared`], with indices into the function's [`names`]. Not for requests to the driver.
 pub fn placed<'a>(
     info: &'a FunctionInfo,
     call: &'a Call,
@@ -125,7 +127,8 @@ pub fn placed<'a>(
     arguments(info, call).map(|argument| (argument.slot, argument.value))
 }
 
-/// Every name that an argument of a function's calls may have, but for annotations and requests to the driver.
+/// Every name that an argument of the function's calls may have, except annotations and arguments
+/// of requests to the driver.
 pub fn names(info: &FunctionInfo) -> impl Iterator<Item = &str> {
     let parameters = info.function.parameters.as_deref();
     let registers = parameters.map_or(&RAW_NAMES[..], |_| &[]);
@@ -183,8 +186,8 @@ fn arguments<'a>(info: &'a FunctionInfo, call: &'a Call) -> impl Iterator<Item =
     declared.chain(nameless).chain(bytes)
 }
 
-/// What is shown of a parameter: its value, then the fields of a structure that it points to; of one passed by value only
-/// these.
+/// What is shown for a parameter: its value, then the fields of a structure that it points to; for
+/// a structure passed by value, only the fields.
 fn shown<'a>(
     parameter: &'a Parameter,
     (position, slot): (usize, usize),
@@ -198,7 +201,7 @@ fn shown<'a>(
         c_type: &parameter.c_type,
         name: &parameter.name,
         value: match argument(parameter, call, succeeded) {
-            // What it points to is not known.
+            // The contents of what it points to are unknown.
             ArgValue::Hex(address)
                 if address != 0 && !parameter.fields.is_empty() && structure.is_none() =>
             {
@@ -244,7 +247,7 @@ pub fn returned<'a>(info: &FunctionInfo, call: &'a Call) -> Option<ArgValue<'a>>
     }
 }
 
-/// Whether what the call has stored means something: of one that failed it may be anything.
+/// Whether values that the call stored are meaningful: a failed call may have stored anything.
 fn succeeded(info: &FunctionInfo, call: &Call) -> bool {
     match (call.how, info.function.returns) {
         (CallEnd::Returned(word), ValueKind::HipError | ValueKind::HsaStatus) => word as u32 == 0,
@@ -270,7 +273,7 @@ fn text(call: &Call, word: u8) -> Option<ArgValue<'_>> {
     }
 }
 
-/// What the function has stored where its argument, the `address` in a word, points to.
+/// The value that the function stored through its argument, a pointer with this `address`.
 fn stored<'a>(
     parameter: &Parameter,
     kind: ValueKind,
@@ -291,7 +294,7 @@ fn stored<'a>(
     Some(meant(&parameter.values, pointed, in_memory(kind, bytes)?))
 }
 
-/// The value of a kind in memory; `None` if there is nothing.
+/// The value of this kind at the beginning of `bytes`; `None` if `bytes` is empty.
 fn in_memory(kind: ValueKind, bytes: &[u8]) -> Option<ArgValue<'static>> {
     let mut words = bytes.chunks(8).map(|chunk| {
         let mut word = [0; 8];
@@ -306,7 +309,8 @@ fn in_memory(kind: ValueKind, bytes: &[u8]) -> Option<ArgValue<'static>> {
     })
 }
 
-/// What a number means: a mask or an enumerator of `values`, if that is not empty, else of its C type.
+/// The meaning of a number: a mask or an enumerator of `values` if that is not empty, otherwise an
+/// enumerator of its C type.
 fn meant<'a>(values: &str, c_type: &str, value: ArgValue<'a>) -> ArgValue<'a> {
     if values.is_empty() {
         return named(c_type, value);
@@ -322,7 +326,7 @@ fn meant<'a>(values: &str, c_type: &str, value: ArgValue<'a>) -> ArgValue<'a> {
     }
 }
 
-/// The enumerator that a number of this C type stands for, if it is one.
+/// The enumerator of the C type that has this number, if there is one.
 fn named<'a>(c_type: &str, value: ArgValue<'a>) -> ArgValue<'a> {
     let code = match value {
         ArgValue::Signed(code) => code,
@@ -365,7 +369,7 @@ fn argument<'a>(parameter: &Parameter, call: &'a Call, succeeded: bool) -> ArgVa
 
 /// Reads `word` as `kind`; `next` is the word after it, for values that take two.
 fn value(kind: ValueKind, word: u64, next: Option<u64>) -> ArgValue<'static> {
-    // The System V ABI leaves the upper bits of a register undefined for types shorter than it.
+    // The System V ABI leaves the upper bits of a register undefined for types narrower than it.
     let low = word as u32;
     match kind {
         ValueKind::Void
@@ -402,7 +406,7 @@ fn value(kind: ValueKind, word: u64, next: Option<u64>) -> ArgValue<'static> {
     }
 }
 
-/// Bits of a word that an integer of `bytes` bytes does not use; 0 for a size that makes no sense.
+/// Number of bits in a word that an integer of `bytes` bytes does not use; 0 for an invalid size.
 fn unused_bits(bytes: u8) -> u32 {
     match bytes {
         1..=8 => 64 - 8 * u32::from(bytes),

@@ -1,7 +1,7 @@
-//! What was there before the recording: queues and streams of processes that were attached to.
+//! Finds queues and streams that are older than the recording, in processes that were attached to.
 //!
-//! A queue is found when work for it rings its doorbell, a stream when a call or work names it. Both have what can be read of
-//! them then; what calls said when they were made, nobody heard.
+//! A queue is found when its doorbell is rung for new work, a stream when a call or work names it.
+//! What can be read of them then is known; the calls that created them were not recorded.
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -9,13 +9,13 @@ use foldhash::fast::RandomState;
 
 use crate::model::event::{Call, CallEnd, Event, FunctionInfo};
 
-/// Handles of HIP's that stand for streams that nobody makes.
+/// Stream handles with a fixed meaning, which no call creates.
 const NULL_STREAMS: [u64; 3] = [0, 1, 2];
 
-/// Streams that are remembered, at most.
+/// Maximum number of streams remembered.
 const MOST_STREAMS: usize = 1 << 16;
 
-/// Functions that store a new stream where their first argument points to.
+/// Functions that store a new stream through their first argument.
 const MAKERS: [&str; 4] = [
     "hipStreamCreate",
     "hipStreamCreateWithFlags",
@@ -26,30 +26,30 @@ const MAKERS: [&str; 4] = [
 /// Queues that are older than the recording.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct OldQueues {
-    /// All that were found.
+    /// Number found.
     pub(crate) found: u64,
-    /// Those whose GPU is known.
+    /// Number of those whose GPU is known.
     pub(crate) with_gpu: u64,
 }
 
-/// Follows which streams were made while recording.
+/// Follows which streams were created during the recording.
 #[derive(Debug, Default)]
 pub(crate) struct Before {
     makers: HashSet<u32, RandomState>,
     made: HashSet<(u32, u64), RandomState>,
-    /// Streams with work that nobody was seen to make.
+    /// Streams with work whose creation was not seen.
     old: BTreeSet<(u32, u64)>,
 }
 
 impl Before {
-    /// Learns a function.
+    /// Learns of a function.
     pub(crate) fn function(&mut self, info: &FunctionInfo) {
         if MAKERS.contains(&info.function.name.as_str()) {
             self.makers.insert(info.function.id);
         }
     }
 
-    /// Takes note of a call.
+    /// Learns from a call.
     pub(crate) fn call(&mut self, call: &Call) {
         if self.makers.contains(&call.function)
             && matches!(call.how, CallEnd::Returned(status) if status as u32 == 0)
@@ -58,12 +58,13 @@ impl Before {
         {
             let stream = (call.pid, handle);
             self.made.insert(stream);
-            // Its calls end after the first work for it may have been given out, never the other way round for another.
+            // The creating call may end after the first work for the stream was emitted; an older
+            // stream with the same handle cannot be meant.
             self.old.remove(&stream);
         }
     }
 
-    /// Takes note of work.
+    /// Learns from emitted work.
     pub(crate) fn seen(&mut self, event: &Event) {
         let origin = match event {
             Event::Dispatch(dispatch) => &dispatch.origin,
@@ -81,7 +82,7 @@ impl Before {
         }
     }
 
-    /// What there is to say, if a queue is older than the recording.
+    /// The remark to make if a queue is older than the recording.
     pub(crate) fn remark(&self, queues: OldQueues) -> Option<String> {
         let OldQueues { found, with_gpu } = queues;
         (found > 0).then(|| {
@@ -153,7 +154,7 @@ mod tests {
         ] {
             before.seen(&work(pid, stream));
         }
-        // Another process's.
+        // Another process's stream.
         before.seen(&work(pid + 1, Some(0xa0)));
         assert_eq!(before.remark(OldQueues::default()), None);
         let remark = before.remark(OldQueues {

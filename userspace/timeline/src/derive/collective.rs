@@ -1,19 +1,21 @@
-//! What RCCL's collectives move: their arguments say how many elements of which type.
+//! Bytes that RCCL's collectives transfer, from the number and type of elements in their arguments.
 
 use gputrace_abi::domain::Domain;
 use gputrace_capture::meta::{ArgSlot, Parameter};
 
 use crate::model::event::{Call, FunctionInfo};
 
-/// Names of the parameter that counts elements: those that this rank sends, or else receives.
+/// Names of the parameter with the number of elements that this rank sends, or else receives.
 const COUNTS: [&str; 3] = ["count", "sendcount", "recvcount"];
 
-/// C type of the parameter that says of what type they are.
+/// C type of the parameter with the element type.
 const TYPE: &str = "ncclDataType_t";
 
-/// Bytes of an element of the type with this number (`ncclDataType_t` of `rccl.h`, up to RCCL 2.22).
+/// Size in bytes of an element of the type with this number (`ncclDataType_t` of `rccl.h`, up to
+/// RCCL 2.22).
 fn size(data_type: u32) -> Option<u64> {
-    // ncclInt8, Uint8, Int32, Uint32, Int64, Uint64, Float16, Float32, Float64, Bfloat16, Float8e4m3, Float8e5m2.
+    // ncclInt8, Uint8, Int32, Uint32, Int64, Uint64, Float16, Float32, Float64, Bfloat16,
+    // Float8e4m3, Float8e5m2.
     const SIZES: [u64; 12] = [1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1];
     SIZES.get(usize::try_from(data_type).ok()?).copied()
 }
@@ -24,8 +26,8 @@ pub(crate) fn is_collective(info: &FunctionInfo) -> bool {
     info.domain == Some(Domain::Rccl) && parameters.iter().any(|parameter| parameter.c_type == TYPE)
 }
 
-/// The bytes that a call is about, as far as one rank's count says; `None` for what is no collective, or of a type that is
-/// not known.
+/// Bytes that a call transfers, by one rank's count; `None` if it is no collective or its element
+/// type is unknown.
 pub(crate) fn bytes(info: &FunctionInfo, call: &Call) -> Option<u64> {
     if info.domain != Some(Domain::Rccl) {
         return None;
@@ -61,7 +63,7 @@ mod tests {
         };
         // (sendbuff, recvbuff, count, datatype, op, comm)
         assert_eq!(bytes("ncclAllReduce", [1, 2, 64, 7, 0, 5]), Some(256));
-        // The upper half of the register means nothing.
+        // The upper half of the register is garbage.
         assert_eq!(
             bytes("ncclAllReduce", [1, 2, 64, 0xffff_ffff_0000_0009, 0, 5]),
             Some(128)
@@ -71,7 +73,7 @@ mod tests {
         assert_eq!(bytes("ncclSend", [1, 10, 0, 1, 5, 0]), Some(10));
         assert_eq!(bytes("ncclAllReduce", [1, 2, 64, 99, 0, 5]), None);
         assert_eq!(bytes("ncclAllReduce", [1, 2, u64::MAX, 8, 0, 5]), None);
-        // No type.
+        // Not a collective: it has no element type.
         assert_eq!(bytes("ncclCommCount", [1, 2, 3, 4, 5, 6]), None);
     }
 }

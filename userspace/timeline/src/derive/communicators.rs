@@ -1,90 +1,49 @@
-//! Which rank of how many a communicator of RCCL stands for.
+//! Finds the rank and size of RCCL communicators.
 //!
-//! A collective is given a communicator, whose rank and size its arguments do not say. They are told where it is made
-//! (`ncclCommInitRank` and its kin) or asked for (`ncclCommUserRank`, `ncclCommCount`), and hold until it is destroyed. What was
-//! made before the recording and never asked for is not known, and nothing is shown then.
+//! The arguments of a collective name a communicator, but not its rank and size. Those are known
+//! from the call that creates it (`ncclCommInitRank` and similar) or that queries it
+//! (`ncclCommUserRank`, `ncclCommCount`), and hold until it is destroyed. Rank and size of a
+//! communicator that was created before the recording and never queried are unknown, and not shown.
 //!
-//! A communicator that is made within a group (`ncclGroupStart`) is stored when the group ends by older releases (seen with 5.7.1);
-//! then it is known when it is asked for. Of the many that `ncclCommInitAll` stores the first 31 are read.
+//! Older releases (seen with 5.7.1) store a communicator that is created within a group
+//! (`ncclGroupStart`) only when the group ends; it is then known from its first query on. Of the
+//! communicators that `ncclCommInitAll` stores, the first 31 are read.
 //!
-//! Communicators are addresses, which are used again. Calls of several threads come in an order that is not quite that in which
-//! things happened, so what is known of a communicator holds for calls that began after it became known, and an end
-//! concerns what was known before that began.
+//! Communicators are addresses, which are reused. Calls of several threads come in an order that
+//! may differ from that in which they happened. So what is known of a communicator applies to calls
+//! that began after it became known, and a destruction concerns only what was known before that
+//! call began.
+
+mod roles;
 
 use std::collections::HashMap;
 
 use foldhash::fast::RandomState;
 use gputrace_abi::{REGISTER_ARGS, domain::Domain};
-use gputrace_capture::meta::Parameter;
 
+use self::roles::{MadeRank, Role, role};
 use crate::model::{
     event::{Call, CallEnd, FunctionInfo},
     values::{Annotation, AnnotationValue, Pointee, PointeeData},
 };
 
-/// Communicators of a process that are remembered, at most.
+/// Maximum number of communicators remembered per process.
 const MAX_COMMUNICATORS: usize = 1 << 12;
 
-/// Word of a [`Pointee`] that no argument has: what is known of the communicator stands in none.
+/// Word of a [`Pointee`] that belongs to no argument, used for rank and size.
 const NO_ARGUMENT: u8 = u8::MAX;
 
 /// `ncclSuccess`.
 const SUCCESS: u32 = 0;
 
-/// Results of calls that have made a communicator: also `ncclInProgress`, of those that are made in the background.
+/// Results of calls that have created a communicator. `ncclInProgress` means that creation goes on
+/// in the background.
 const MADE: [u32; 2] = [SUCCESS, 7];
-
-/// C types of communicators, and of where one is stored.
-const COMMUNICATOR: [&str; 2] = ["ncclComm_t", "const ncclComm_t"];
-const STORED: &str = "ncclComm_t *";
-
-/// C types that collectives have besides: of elements and of streams.
-const COLLECTIVE: [&str; 2] = ["ncclDataType_t", "hipStream_t"];
-
-/// What a function does with a communicator; words are numbered as in [`Pointee::word`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Role {
-    /// Makes one and stores it.
-    Make {
-        stored: u8,
-        rank: MadeRank,
-        ranks: Option<u8>,
-    },
-    /// Stores its rank.
-    AskRank {
-        communicator: u8,
-        stored: u8,
-    },
-    /// Stores its size.
-    AskSize {
-        communicator: u8,
-        stored: u8,
-    },
-    /// Ends it.
-    End {
-        communicator: u8,
-    },
-    GroupStart,
-    GroupEnd,
-    /// Uses it.
-    Collective {
-        communicator: u8,
-    },
-}
-
-/// Where the rank of a new communicator is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum MadeRank {
-    Word(u8),
-    /// Several are stored, in order.
-    Each,
-    Unknown,
-}
 
 /// What is known of a communicator.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Known {
-    /// ns, `CLOCK_BOOTTIME`; it holds for calls from then on.
+    /// ns, `CLOCK_BOOTTIME`; the data applies to calls from then on.
     since: u64,
     is_over: bool,
     rank: Option<u32>,
@@ -93,11 +52,11 @@ struct Known {
 
 #[derive(Debug, Default)]
 struct Process {
-    /// By address; also those that are over.
+    /// By address, including destroyed ones.
     communicators: HashMap<u64, Known, RandomState>,
-    /// Whether some that were over have been forgotten.
+    /// Whether some destroyed ones have been forgotten.
     forgot: bool,
-    /// Groups of calls that threads are in, if any.
+    /// Depth of open groups by thread.
     groups: HashMap<u32, u32, RandomState>,
 }
 
@@ -116,7 +75,8 @@ impl Communicators {
         }
     }
 
-    /// Takes note of a call; a collective is told rank and size of its communicator, as far as they are known.
+    /// Learns from a call. A collective gets rank and size of its communicator, as far as they are
+    /// known.
     #[inline]
     pub(crate) fn call(&mut self, call: &mut Call) {
         if call.domain == Domain::Rccl.id()
@@ -127,7 +87,7 @@ impl Communicators {
         }
     }
 
-    /// A process has ended or executes another program.
+    /// A process has ended or executed another program.
     pub(crate) fn ended(&mut self, pid: u32) {
         self.processes.remove(&pid);
     }
@@ -205,8 +165,9 @@ impl Process {
     }
 
     fn make(&mut self, call: &Call, address: u64, rank: Option<u32>, ranks: Option<u32>) {
-        // Within a group, older releases store the communicator when the group ends: what is there before may be left of
-        // another one. An address that no communicator has had is none of these.
+        // Within a group, older releases store the communicator only when the group ends: the value
+        // read before may be a stale one of another communicator. An address that no communicator
+        // has had cannot be stale.
         let is_sure = !self.groups.contains_key(&call.tid)
             || !self.forgot && !self.communicators.contains_key(&address);
         let (rank, ranks) = if is_sure { (rank, ranks) } else { (None, None) };
@@ -221,7 +182,7 @@ impl Process {
         );
     }
 
-    /// Takes what a function has stored about a communicator.
+    /// Learns from a query what the function has stored about a communicator.
     fn ask(
         &mut self,
         call: &Call,
@@ -235,7 +196,7 @@ impl Process {
         let value = Some(value as u32);
         match self.communicators.get_mut(&address) {
             Some(known) if known.is_over => {
-                // It is another one, made unseen.
+                // It is another communicator, created unseen.
                 let mut anew = Known {
                     since: call.begin,
                     ..Known::default()
@@ -244,7 +205,7 @@ impl Process {
                 *known = anew;
             }
             Some(known) if known.since <= call.begin => *field(known) = value,
-            // It is about one that had this address before.
+            // The answer concerns an earlier communicator at this address.
             Some(_) => {}
             None => {
                 let mut known = Known {
@@ -271,7 +232,7 @@ impl Process {
     }
 }
 
-/// Adds what is known to a collective, as its last arguments.
+/// Appends what is known to a collective's arguments.
 fn annotate(call: &mut Call, known: Known) {
     for (name, value) in [("rank", known.rank), ("nranks", known.ranks)] {
         let Some(value) = value else { continue };
@@ -286,71 +247,6 @@ fn annotate(call: &mut Call, known: Known) {
     }
 }
 
-/// What a function does with communicators; `None` if nothing.
-fn role(info: &FunctionInfo) -> Option<Role> {
-    if info.domain != Some(Domain::Rccl) {
-        return None;
-    }
-    let parameters = info.function.parameters.as_deref().unwrap_or_default();
-    let at = |is: &dyn Fn(&Parameter) -> bool| {
-        gputrace_catalog::word(parameters.iter().find(|parameter| is(parameter))?.at)
-    };
-    let named = |name: &str| at(&|parameter| parameter.name == name);
-    let communicator = || at(&|parameter| COMMUNICATOR.contains(&parameter.c_type.as_str()));
-    let made = || at(&|parameter| parameter.c_type == STORED);
-    // `pnccl…` are the same functions for profilers.
-    let name = info.function.name.as_str();
-    match name.strip_prefix('p').unwrap_or(name) {
-        "ncclCommInitRank"
-        | "ncclCommInitRankConfig"
-        | "ncclCommInitRankMulti"
-        | "ncclCommInitRankScalable" => {
-            let rank = named("rank").or_else(|| named("myrank"));
-            Some(Role::Make {
-                stored: made()?,
-                rank: rank.map_or(MadeRank::Unknown, MadeRank::Word),
-                ranks: named("nranks"),
-            })
-        }
-        "ncclCommInitAll" => Some(Role::Make {
-            stored: made()?,
-            rank: MadeRank::Each,
-            ranks: named("ndev"),
-        }),
-        "ncclCommSplit" | "ncclCommShrink" => Some(Role::Make {
-            stored: made()?,
-            rank: MadeRank::Unknown,
-            ranks: None,
-        }),
-        "ncclCommUserRank" => Some(Role::AskRank {
-            communicator: communicator()?,
-            stored: named("rank")?,
-        }),
-        "ncclCommCount" => Some(Role::AskSize {
-            communicator: communicator()?,
-            stored: named("count")?,
-        }),
-        "ncclCommDestroy" | "ncclCommAbort" | "ncclCommFinalize" => Some(Role::End {
-            communicator: communicator()?,
-        }),
-        "ncclGroupStart" => Some(Role::GroupStart),
-        "ncclGroupEnd" => Some(Role::GroupEnd),
-        _ => {
-            let has = |c_type: &str| {
-                parameters
-                    .iter()
-                    .any(|parameter| parameter.c_type == c_type)
-            };
-            if !COLLECTIVE.into_iter().all(has) {
-                return None;
-            }
-            Some(Role::Collective {
-                communicator: communicator()?,
-            })
-        }
-    }
-}
-
 fn word(call: &Call, at: u8) -> Option<u64> {
     let at = usize::from(at);
     match at.checked_sub(REGISTER_ARGS) {
@@ -359,7 +255,7 @@ fn word(call: &Call, at: u8) -> Option<u64> {
     }
 }
 
-/// The pointers that a call has stored where the argument word points to.
+/// The pointers that a call stored through an argument word.
 fn addresses(call: &Call, stored: u8) -> impl Iterator<Item = u64> {
     let bytes = call.stored_bytes(stored).unwrap_or_default();
     let (words, _) = bytes.as_chunks();
@@ -367,284 +263,4 @@ fn addresses(call: &Call, stored: u8) -> impl Iterator<Item = u64> {
 }
 
 #[cfg(test)]
-mod tests {
-    use gputrace_capture::meta::{ArgSlot, ValueKind};
-    use gputrace_catalog::signature;
-
-    use super::*;
-    use crate::{derive::args, synthetic::call};
-
-    const PID: u32 = 7;
-
-    /// Functions that a test has called, and the calls so far: each lasts 10 ns and begins 20 after the last.
-    #[derive(Default)]
-    struct Program {
-        communicators: Communicators,
-        functions: Vec<FunctionInfo>,
-        time: u64,
-        pid: u32,
-    }
-
-    impl Program {
-        fn new() -> Self {
-            Self {
-                pid: PID,
-                ..Self::default()
-            }
-        }
-
-        fn make(
-            &mut self,
-            name: &str,
-            args: [u64; 6],
-            stored: Option<(u8, u64)>,
-            status: u64,
-        ) -> Call {
-            if !self
-                .functions
-                .iter()
-                .any(|known| known.function.name == name)
-            {
-                let number = self.functions.len() as u32;
-                let mut info = FunctionInfo::named(number, name, Some(Domain::Rccl));
-                info.function.parameters = Some(signature(name).unwrap().parameters());
-                self.communicators.function(&info);
-                self.functions.push(info);
-            }
-            let function = self
-                .functions
-                .iter()
-                .position(|known| known.function.name == name);
-            self.time += 20;
-            let mut call = call(self.time, self.time, self.time + 10);
-            call.function = function.unwrap() as u32;
-            call.domain = Domain::Rccl.id();
-            (call.pid, call.tid) = (self.pid, self.pid);
-            call.args = args;
-            call.stack_readable = true;
-            call.how = CallEnd::Returned(status);
-            if let Some((word, value)) = stored {
-                call.pointees.push(Pointee {
-                    word,
-                    at_return: true,
-                    data: PointeeData::Bytes(value.to_le_bytes().to_vec()),
-                });
-            }
-            call
-        }
-
-        fn call(&mut self, name: &str, args: [u64; 6], stored: Option<(u8, u64)>) {
-            let mut call = self.make(name, args, stored, 0);
-            self.communicators.call(&mut call);
-        }
-
-        /// Rank and size that a collective shows.
-        fn shown(&self, call: &Call) -> Vec<(String, String)> {
-            let info = &self.functions[call.function as usize];
-            let shown = args::decoded(info, call)
-                .skip_while(|(name, _)| *name != "bytes")
-                .skip(1);
-            shown
-                .map(|(name, value)| (name.to_owned(), value.to_string()))
-                .collect()
-        }
-
-        /// As `rank/size`, of an all-reduce.
-        fn of(&mut self, communicator: u64) -> String {
-            let mut call = self.make("ncclAllReduce", [1, 2, 64, 7, 0, communicator], None, 0);
-            self.communicators.call(&mut call);
-            let shown = self.shown(&call);
-            let of = |name: &str| {
-                let mut found = shown.iter().filter(|(known, _)| known == name);
-                found.next().map_or("?", |(_, value)| value).to_owned()
-            };
-            format!("{}/{}", of("rank"), of("nranks"))
-        }
-
-        fn init(&mut self, communicator: u64, rank: u64, ranks: u64) {
-            // Upper halves of registers mean nothing.
-            let args = [0x5000, 0xffff_0000_0000_0000 | ranks, rank, 0, 0, 0];
-            self.call("ncclCommInitRank", args, Some((0, communicator)));
-        }
-
-        fn destroy(&mut self, communicator: u64) {
-            self.call("ncclCommDestroy", [communicator, 0, 0, 0, 0, 0], None);
-        }
-    }
-
-    #[test]
-    fn collectives_know_the_rank_and_size_of_their_communicator() {
-        let mut program = Program::new();
-        assert_eq!(program.of(0xa0), "?/?");
-        program.init(0xa0, 1, 4);
-        program.init(0xb0, 3, 8);
-        assert_eq!(
-            (program.of(0xa0), program.of(0xb0)),
-            ("1/4".into(), "3/8".into())
-        );
-        // Its communicator is on the stack.
-        let mut reduce = program.make("ncclReduce", [1, 2, 64, 7, 0, 2], None, 0);
-        reduce.stack[0] = 0xb0;
-        program.communicators.call(&mut reduce);
-        let shown = [
-            ("rank".to_owned(), "3".to_owned()),
-            ("nranks".to_owned(), "8".to_owned()),
-        ];
-        assert_eq!(program.shown(&reduce), shown);
-        reduce.pointees.clear();
-        reduce.stack_readable = false;
-        program.communicators.call(&mut reduce);
-        assert_eq!(program.shown(&reduce), []);
-        // What is no collective is as it was.
-        let mut op = program.make("ncclRedOpCreatePreMulSum", [1, 2, 7, 0, 0xa0, 0], None, 0);
-        program.communicators.call(&mut op);
-        assert_eq!(op.pointees, []);
-        // Another process has its own.
-        program.pid = 8;
-        assert_eq!(program.of(0xa0), "?/?");
-        program.pid = PID;
-        program.communicators.ended(8);
-        assert_eq!(program.of(0xa0), "1/4");
-        program.communicators.ended(PID);
-        assert_eq!(program.of(0xa0), "?/?");
-    }
-
-    #[test]
-    fn what_was_made_before_is_known_when_it_is_asked_for() {
-        let mut program = Program::new();
-        program.call("ncclCommUserRank", [0xa0, 0x5000, 0, 0, 0, 0], Some((1, 2)));
-        assert_eq!(program.of(0xa0), "2/?");
-        program.call("ncclCommCount", [0xa0, 0x5000, 0, 0, 0, 0], Some((1, 16)));
-        assert_eq!(program.of(0xa0), "2/16");
-        // Of several each has the rank of its place; what a split makes is not known.
-        let mut all = program.make(
-            "ncclCommInitAll",
-            [0x5000, 4, 0, 0, 0, 0],
-            Some((0, 0xb0)),
-            0,
-        );
-        if let PointeeData::Bytes(bytes) = &mut all.pointees[0].data {
-            bytes.extend([0xb1_u64, 0, 0xb3].map(u64::to_le_bytes).as_flattened());
-        }
-        program.communicators.call(&mut all);
-        let ranks = [0xb0, 0xb1, 0, 0xb3].map(|one| program.of(one));
-        assert_eq!(ranks, ["0/4", "1/4", "?/?", "3/4"]);
-        program.call("ncclCommSplit", [0xa0, 0, 0, 0x5000, 0, 0], Some((3, 0xb0)));
-        assert_eq!(program.of(0xb0), "?/?");
-        program.call("ncclCommUserRank", [0xb0, 0x5000, 0, 0, 0, 0], Some((1, 1)));
-        assert_eq!(program.of(0xb0), "1/?");
-        // A call that failed says nothing; one that goes on in the background does.
-        let mut failed = program.make(
-            "ncclCommInitRank",
-            [0x5000, 4, 1, 0, 0, 0],
-            Some((0, 0xc0)),
-            3,
-        );
-        program.communicators.call(&mut failed);
-        assert_eq!(program.of(0xc0), "?/?");
-        let config = "ncclCommInitRankConfig";
-        let mut later = program.make(config, [0x5000, 4, 1, 0, 0, 0], Some((0, 0xc0)), 7);
-        program.communicators.call(&mut later);
-        assert_eq!(program.of(0xc0), "1/4");
-    }
-
-    #[test]
-    fn an_address_that_is_used_again_is_another_communicator() {
-        let mut program = Program::new();
-        for end in ["ncclCommDestroy", "ncclCommAbort", "ncclCommFinalize"] {
-            program.init(0xa0, 1, 4);
-            assert_eq!(program.of(0xa0), "1/4");
-            program.call(end, [0xa0, 0, 0, 0, 0, 0], None);
-            assert_eq!(program.of(0xa0), "?/?");
-        }
-        // Made anew unseen.
-        program.call("ncclCommCount", [0xa0, 0x5000, 0, 0, 0, 0], Some((1, 2)));
-        assert_eq!(program.of(0xa0), "?/2");
-
-        // Of two threads, the end of the old one and a question about it come after the new one.
-        let destroy = program.make("ncclCommDestroy", [0xa0, 0, 0, 0, 0, 0], None, 0);
-        let rank = program.make(
-            "ncclCommUserRank",
-            [0xa0, 0x5000, 0, 0, 0, 0],
-            Some((1, 9)),
-            0,
-        );
-        let early = program.make("ncclAllReduce", [1, 2, 64, 7, 0, 0xa0], None, 0);
-        program.init(0xa0, 2, 3);
-        for mut late in [destroy, rank, early] {
-            let before = late.pointees.len();
-            program.communicators.call(&mut late);
-            assert_eq!(late.pointees.len(), before);
-        }
-        assert_eq!(program.of(0xa0), "2/3");
-    }
-
-    #[test]
-    fn what_stands_there_within_a_group_may_be_left_of_another() {
-        let mut program = Program::new();
-        let group = |program: &mut Program, what| program.call(what, [0; 6], None);
-        group(&mut program, "ncclGroupStart");
-        program.init(0xa0, 0, 2);
-        program.init(0xb0, 1, 2);
-        group(&mut program, "ncclGroupEnd");
-        assert_eq!(
-            (program.of(0xa0), program.of(0xb0)),
-            ("0/2".into(), "1/2".into())
-        );
-        program.destroy(0xa0);
-        program.destroy(0xb0);
-        group(&mut program, "ncclGroupStart");
-        program.init(0xa0, 0, 2);
-        group(&mut program, "ncclGroupEnd");
-        assert_eq!(program.of(0xa0), "?/?");
-        program.destroy(0xa0);
-        program.init(0xa0, 0, 2);
-        assert_eq!(program.of(0xa0), "0/2");
-    }
-
-    #[test]
-    fn newer_functions_have_their_own_names_for_the_rank() {
-        let parameter = |(name, c_type, word): (&str, &str, u8)| Parameter {
-            name: name.to_owned(),
-            c_type: c_type.to_owned(),
-            kind: ValueKind::Word,
-            at: ArgSlot::Register(word),
-            stored: None,
-            ..Parameter::default()
-        };
-        let parameters = [
-            ("newcomm", "ncclComm_t *", 0),
-            ("nranks", "int", 1),
-            ("myrank", "int", 2),
-        ];
-        let mut info = FunctionInfo::named(1, "pncclCommInitRankScalable", Some(Domain::Rccl));
-        assert_eq!(role(&info), None);
-        info.function.parameters = Some(parameters.into_iter().map(parameter).collect());
-        let made = Role::Make {
-            stored: 0,
-            rank: MadeRank::Word(2),
-            ranks: Some(1),
-        };
-        assert_eq!(role(&info), Some(made));
-    }
-
-    #[test]
-    fn memory_is_bounded() {
-        let mut program = Program::new();
-        let most = MAX_COMMUNICATORS as u64;
-        for address in 1..=most + 10 {
-            program.init(address, 1, 2);
-        }
-        assert_eq!(
-            program.communicators.processes[&PID].communicators.len(),
-            MAX_COMMUNICATORS
-        );
-        assert_eq!(
-            (program.of(most), program.of(most + 1)),
-            ("1/2".into(), "?/?".into())
-        );
-        program.destroy(1);
-        program.init(most + 1, 1, 2);
-        assert_eq!(program.of(most + 1), "1/2");
-    }
-}
+mod tests;

@@ -1,4 +1,4 @@
-//! Numbers that were read now and then.
+//! Counters: numbers that the recorder reads from time to time.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -29,8 +29,8 @@ impl Counters {
         self.known.insert(counter.number, counter);
     }
 
-    /// Takes what was read at a time. Returns how many values are of counters that the capture does not describe, or no
-    /// numbers.
+    /// Takes the values read at one time. Returns how many belong to counters that the capture does
+    /// not describe, or are not finite numbers.
     pub(crate) fn take(&mut self, read: &CounterValues, ready: &mut VecDeque<Event>) -> u64 {
         self.readings.take(read);
         let mut wrong = 0;
@@ -41,7 +41,7 @@ impl Counters {
                         counter: Arc::clone(counter),
                         time: read.time,
                         value: *value,
-                    }))
+                    }));
                 }
                 _ => wrong += 1,
             }
@@ -49,12 +49,12 @@ impl Counters {
         wrong
     }
 
-    /// Adds what was read while a dispatch ran; `node` is that of its agent.
+    /// Attaches what was read while a dispatch ran; `node` is that of its agent.
     pub(crate) fn annotate(&mut self, dispatch: &mut Dispatch, node: Option<u32>) {
         self.readings.annotate(dispatch, node);
     }
 
-    /// What readers should know.
+    /// Remarks for readers of the recording.
     pub(crate) fn remarks(&self) -> Vec<String> {
         self.readings.remarks()
     }

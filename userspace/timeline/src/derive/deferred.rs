@@ -1,18 +1,20 @@
-//! Dispatches that HIP leaves to a thread of its own.
+//! Finds the launches of dispatches that HIP submits from its own threads.
 //!
-//! With `AMD_DIRECT_DISPATCH=0` a launch only puts a command into its stream, and a thread that HIP keeps for the
-//! stream submits it later. No call of the program is open in that thread, so the probes see none. But each stream
-//! has one such thread, and its order is kept. So when a process leaves its dispatches to such threads:
+//! With `AMD_DIRECT_DISPATCH=0` a launch only puts a command into its stream, and a thread that HIP
+//! keeps for the stream submits it later. That thread has no open call of the program, so the
+//! probes see none. But each stream has one such thread, which keeps the stream's order. So when a
+//! process leaves its dispatches to such threads:
 //!
-//! * which stream a thread works for is found from its first dispatches: the one stream whose launches, in order,
-//!   have their sizes, have begun before them, and have the same kernel wherever they name the same function. HIP makes
-//!   the thread of a null stream within the first call that needs it, and that of another stream within the call that
-//!   makes the stream, so a thread that was made within a call is first held against that call's stream;
-//! * from then on, each kernel of the program's belongs to the next launch into the stream.
+//! * A thread's stream is found from its first dispatches. It is the only stream whose launches, in
+//!   order, have the same sizes, began before the dispatches, and use the same kernel wherever they
+//!   name the same function. HIP creates the thread of a null stream within the first call that
+//!   needs it, and the thread of another stream within the call that creates the stream. So for a
+//!   thread that was created within a call, that call's stream is tried first.
+//! * From then on, each of the program's kernels belongs to the next launch into the stream.
 //!
-//! Nothing is claimed that is not certain: while several streams fit, dispatches stay without a call, and whatever
-//! contradicts ends all claims for the stream. Only processes are looked at that began within the recording: of others,
-//! launches may be waiting that nobody has seen.
+//! Only what is certain is claimed: while several streams fit, dispatches stay without a call, and
+//! a contradiction ends all claims for the stream. Only processes that began during the recording
+//! are considered, because older ones may have pending launches that were not recorded.
 
 use std::collections::VecDeque;
 
@@ -28,59 +30,59 @@ use crate::model::{
     gpu::Dispatch,
 };
 
-/// Launches of a stream that wait for their dispatch, at most.
+/// Maximum number of launches per stream that wait for their dispatch.
 const MOST_WAITING: usize = 1 << 16;
 
-/// Dispatches by which a thread's stream is looked for, at most.
+/// Maximum number of dispatches used to find a thread's stream.
 const MOST_TRIED: usize = 256;
 
-/// What is known of dispatches that threads of HIP's submit.
+/// State for dispatches that HIP's own threads submit.
 #[derive(Debug, Default)]
 pub(crate) struct Deferred {
-    /// By number.
+    /// HIP functions, by id.
     functions: HashMap<u32, Function>,
-    /// Numbers of the runtime's own kernels, which nobody launched.
+    /// Ids of the runtime's own kernels, which no call launched.
     internal: HashSet<u32>,
     processes: HashMap<u32, Process>,
 }
 
-/// A function of HIP's.
+/// A function of HIP.
 #[derive(Clone, Copy, Debug)]
 struct Function {
-    /// What it does to kernels of a stream, and whether its null stream is the thread's own.
+    /// Its effect on the kernels of a stream, and whether its null stream is the thread's own.
     launch: Option<(launch::Launch, bool)>,
     stream: Option<u8>,
-    /// Whether it may make a stream that is not a null stream, or work on one of the runtime's own.
+    /// Whether it may create a stream other than a null stream, or use one of the runtime's own.
     other_streams: bool,
 }
 
 #[derive(Debug, Default)]
 struct Process {
-    /// Threads of the program's: those that call HIP.
+    /// The program's threads that call HIP.
     callers: HashSet<u32>,
     /// Whether such threads submit their kernels themselves, as HIP does by default.
     direct: bool,
-    /// The stream that now has a handle, as an index of `streams`.
+    /// The stream that currently has a handle, as an index into `streams`.
     current: HashMap<Handle, usize>,
     streams: Vec<Stream>,
     workers: HashMap<u32, Worker>,
-    /// Streams whose launches are recorded into a graph in place of being run.
+    /// Streams whose launches are captured into a graph instead of being run.
     capturing: HashSet<Handle>,
     kernels: Kernels,
-    /// The end of the last launch of each thread: calls inside are HIP's own.
+    /// The end of each thread's last launch: calls before it are HIP's own.
     inside: HashMap<u32, u64>,
-    /// The device of each thread that has chosen one.
+    /// The device of each thread that has set one.
     devices: HashMap<u32, u32>,
-    /// The last call of each thread: begin, end, and its stream, as an index of `streams`.
+    /// Each thread's last call: begin, end and its stream, as an index into `streams`.
     last: HashMap<u32, (u64, u64, Option<usize>)>,
-    /// Threads that were made, with maker and time, within a call that has not been seen yet.
+    /// New threads whose enclosing call has not been seen yet.
     made: Vec<Made>,
-    /// Threads that were made within a call, with its stream, as an index of `streams`: dispatches are often seen when
-    /// the stream has lost its handle again.
+    /// The stream of the call within which a thread was created, as an index into `streams`.
+    /// Dispatches are often seen only after the stream has lost its handle.
     made_for: HashMap<u32, usize>,
 }
 
-/// A thread that was made.
+/// A new thread with its creator and time.
 #[derive(Clone, Copy, Debug)]
 struct Made {
     tid: u32,
@@ -88,10 +90,10 @@ struct Made {
     time: u64,
 }
 
-/// Which kernel a function handle or host function stands for on a GPU, where that is certain.
+/// The kernel that a function handle or host function stands for on a GPU, where certain.
 type Kernels = HashMap<(u64, Option<u32>), u64>;
 
-/// A stream as the program names it.
+/// A stream as the program identifies it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Handle {
     /// `hipStream_t`.
@@ -108,7 +110,7 @@ struct Stream {
     waiting: VecDeque<Launch>,
     /// Whether a thread is known to work for it.
     taken: bool,
-    /// Whether its order is not known any more.
+    /// Whether its order is no longer known.
     lost: bool,
 }
 
@@ -124,14 +126,14 @@ struct Launch {
     workgroup: [u32; 3],
 }
 
-/// A thread that submits.
+/// A thread that submits dispatches.
 #[derive(Debug)]
 enum Worker {
-    /// Its stream is looked for: its dispatches so far.
+    /// Its stream is not known yet; the dispatches so far.
     New(Vec<Submitted>),
-    /// It works for this stream.
+    /// It works for this stream, an index into `streams`.
     For(usize),
-    /// Its stream cannot be told.
+    /// Its stream cannot be determined.
     Lost,
 }
 
@@ -145,7 +147,7 @@ struct Submitted {
 }
 
 impl Deferred {
-    /// Takes note of an event before it is given out; a dispatch gets its call.
+    /// Learns from an event before it is emitted; a dispatch gets its launching call.
     pub(crate) fn seen(&mut self, event: &mut Event) {
         match event {
             Event::Function(function) => self.function(function),
@@ -204,7 +206,7 @@ impl Deferred {
         let may_have_made = if let Some((launch::Launch::CreateStream, _)) = function.launch {
             let stream = call.stored(0).map(Handle::Stream);
             if let Some(stream) = &stream {
-                // Whatever had the handle before is another one.
+                // A stream that had the handle before is another one.
                 process.current.remove(stream);
             }
             stream
@@ -259,7 +261,7 @@ impl Deferred {
     }
 }
 
-/// The stream that a call is about, made by a thread that has chosen `device`.
+/// The stream that a call concerns; its thread uses `device`.
 fn handle(call: &Call, word: Option<u8>, per_thread: bool, device: u32) -> Handle {
     let word = usize::from(word.unwrap_or(u8::MAX));
     let stream = match word.checked_sub(REGISTER_ARGS) {
@@ -276,7 +278,7 @@ fn handle(call: &Call, word: Option<u8>, per_thread: bool, device: u32) -> Handl
 }
 
 impl Process {
-    /// A thread was made.
+    /// A thread was created.
     fn made(&mut self, made: Made) {
         match self.last.get(&made.creator) {
             Some((begin, end, stream)) if (*begin..=*end).contains(&made.time) => {
@@ -288,11 +290,11 @@ impl Process {
         }
     }
 
-    /// A thread called HIP, which may have made a thread for `stream`.
+    /// A thread called HIP; the call may have created a thread for `stream`.
     fn called(&mut self, call: &Call, stream: Option<Handle>) {
         let stream = stream.map(|stream| self.index(stream));
         self.last.insert(call.tid, (call.begin, call.end, stream));
-        // What the thread made before was made in no call.
+        // Threads that it created before this call were created outside all calls.
         let over = |made: &mut Made| made.creator == call.tid && made.time <= call.end;
         for made in self.made.extract_if(.., over) {
             if let (true, Some(stream)) = (made.time >= call.begin, stream) {
@@ -306,7 +308,7 @@ impl Process {
         self.streams.get_mut(index)
     }
 
-    /// The stream that has this handle now, as an index of `streams`.
+    /// The stream that now has this handle, as an index into `streams`.
     fn index(&mut self, handle: Handle) -> usize {
         let next = self.streams.len();
         let index = *self.current.entry(handle).or_insert(next);
@@ -321,7 +323,7 @@ impl Process {
         index
     }
 
-    /// A call that does something to the kernels of a stream.
+    /// Takes a call that affects the kernels of a stream.
     fn launch(&mut self, launch: launch::Launch, handle: Handle, call: &Call) {
         if call.how != CallEnd::Returned(0) {
             return;
@@ -334,7 +336,7 @@ impl Process {
         match launch {
             launch::Launch::Kernel(sizes) => self.kernel(sizes, handle, call),
             launch::Launch::Unknown => {
-                // Kernels of some number: nothing behind it can be counted.
+                // It launches an unknown number of kernels, so nothing after it can be counted.
                 if let Some(stream) = self.stream(handle) {
                     stream.lost = true;
                 }
@@ -364,8 +366,8 @@ impl Process {
         let Some(stream) = self.stream(handle).filter(|stream| !stream.lost) else {
             return;
         };
-        // Another stream's capture reaches streams that wait for its events. And of two threads' launches at the
-        // same time, nobody knows which came first.
+        // Another stream's capture extends to streams that wait for its events. The order of
+        // simultaneous launches by two threads is unknown.
         let raced = stream
             .waiting
             .back()
@@ -388,7 +390,8 @@ impl Process {
         });
     }
 
-    /// A thread of HIP's has submitted a kernel: the correlation id of the launch and its stream, if that is certain.
+    /// One of HIP's threads has submitted a kernel. Returns the correlation id of the launch and
+    /// its stream, if certain.
     fn submitted(&mut self, tid: u32, submitted: Submitted) -> Option<(u64, Handle)> {
         let worker = self
             .workers
@@ -440,7 +443,7 @@ impl Process {
 }
 
 impl Stream {
-    /// Whether a thread that submitted these may work for it.
+    /// Whether a thread that submitted these dispatches may work for this stream.
     fn fits(&self, submitted: &[Submitted], kernels: &Kernels) -> bool {
         !self.taken
             && !self.lost
@@ -454,7 +457,7 @@ impl Stream {
 }
 
 impl Launch {
-    /// Whether this may be its dispatch.
+    /// Whether this may be the launch's dispatch.
     fn is(&self, submitted: &Submitted, kernels: &Kernels) -> bool {
         let same_kernel = kernels
             .get(&(self.function, submitted.node))

@@ -1,4 +1,4 @@
-//! Events of the driver: what begins and what ends put together.
+//! Pairs begin and end events of the driver.
 
 use std::collections::BTreeMap;
 
@@ -8,26 +8,27 @@ use gputrace_kfd::smi::{self, Part, SmiEvent, SmiValue};
 
 use crate::model::observation::{FieldValue, Observation, ObservedField, Whose};
 
-/// Things of one kind that may be open at once in a process and on a GPU; an older one is given up as a moment.
+/// Maximum number of open events of one kind per process and GPU. Beyond it, the oldest is emitted
+/// as a moment.
 const MOST_OPEN: usize = 4096;
 
-/// What tells two things of one kind apart: number of the event that ends it, process, GPU, address.
+/// What identifies an open event: number of the event that ends it, process, GPU, address.
 type Key = (u32, u32, u32, Option<u64>);
 
-/// What has begun and not ended.
+/// Events that have begun and not ended.
 #[derive(Debug, Default)]
 pub(crate) struct DriverEvents {
     open: BTreeMap<Key, Observation>,
 }
 
 impl DriverEvents {
-    /// Takes a line of the driver; what is known in full by it comes back.
+    /// Takes a line of the driver and returns the observations that it completes.
     pub(crate) fn take(&mut self, line: &KfdEvent) -> Vec<Observation> {
         self.add(line, None, &[])
     }
 
-    /// Takes a call of one of the driver's functions that report events; `None` if it is another tracepoint or function.
-    /// `gpu_id` is the only GPU's, if there is only one.
+    /// Takes a call of one of the driver's functions that report events; `None` if it is another
+    /// tracepoint or function. `gpu_id` is set if there is only one GPU.
     pub(crate) fn called(
         &mut self,
         one: &Observation,
@@ -46,14 +47,15 @@ impl DriverEvents {
         Some(self.add(&event, Some(node), unknown))
     }
 
-    /// `node` stands for the GPU where its number is not known; `unknown` are fields of the line that say nothing.
+    /// `node` identifies the GPU where its number is unknown; `unknown` names fields of the line
+    /// that carry no information.
     fn add(&mut self, line: &KfdEvent, node: Option<u64>, unknown: &[&str]) -> Vec<Observation> {
         let Some(mut event) = smi::parse(&line.line) else {
             return Vec::new();
         };
         event.fields.retain(|(name, _)| !unknown.contains(name));
         let one = observation(&event, line);
-        // Structures of the kernel lie apart by more than this.
+        // Distinct kernel structures lie further apart than this.
         let gpu = node.map_or(one.whose.gpu_id, |node| (node >> 6) as u32);
         let key = |ends| {
             let address = match event.get("address") {
@@ -92,7 +94,7 @@ impl DriverEvents {
         }
     }
 
-    /// What is still open at the end, which is `time`.
+    /// Emits what is still open at the end, which is `time`.
     pub(crate) fn finish(&mut self, time: u64) -> impl Iterator<Item = Observation> {
         std::mem::take(&mut self.open)
             .into_values()
@@ -105,11 +107,12 @@ impl DriverEvents {
     }
 }
 
-/// More is no process id (`PID_MAX_LIMIT` of the kernel), but the pointer that newer kernels give in its place.
+/// Maximum process id (`PID_MAX_LIMIT` of the kernel). A larger value is the pointer that newer
+/// kernels pass in its place.
 const MOST_PID: u64 = 1 << 22;
 
-/// What the driver would have written of a call of one of its functions (`amdkfd/kfd_smi_events.c`), and which fields of
-/// that are not known.
+/// The line that the driver would have written for a call of one of its functions
+/// (`amdkfd/kfd_smi_events.c`), and the names of its fields that are unknown.
 fn line_of(one: &Observation, gpu: u32) -> Option<(String, &'static [&'static str])> {
     let function = one.name.strip_prefix("kfd_smi_event_")?;
     let number = |name| match one.get(name) {
@@ -148,7 +151,7 @@ fn line_of(one: &Observation, gpu: u32) -> Option<(String, &'static [&'static st
     })
 }
 
-/// Name of what an event begins.
+/// Name of the period that an event begins.
 fn title(begins: &str) -> &'static str {
     match begins {
         "QUEUE_EVICTION" => EVICTED,
@@ -159,7 +162,7 @@ fn title(begins: &str) -> &'static str {
     }
 }
 
-/// Name of the time for which a process's queues were taken off a GPU.
+/// Name of periods in which a process's queues were off a GPU.
 pub const EVICTED: &str = "queues evicted";
 
 fn observation(event: &SmiEvent, line: &KfdEvent) -> Observation {
@@ -206,7 +209,7 @@ mod tests {
     fn an_eviction_lasts_until_its_restore() {
         let mut events = DriverEvents::default();
         assert_eq!(take(&mut events, "9 100 -47 c822 2"), []);
-        // Another process, and another GPU of the same one.
+        // Another process, and another GPU of the same process.
         assert_eq!(take(&mut events, "9 110 -48 c822 0"), []);
         assert_eq!(take(&mut events, "9 120 -47 c823 2"), []);
         let done = take(&mut events, "a 900 -47 c822 R");
@@ -278,7 +281,7 @@ mod tests {
             ];
             called("kfd_smi_event_queue_restore", time, &fields)
         };
-        // Two GPUs, whose numbers are not known.
+        // Two GPUs whose numbers are unknown.
         let (first, second) = (0xffff_8880_0010_0000, 0xffff_8880_0020_0000);
         assert_eq!(events.called(&evict(first, 47), None), Some(vec![]));
         assert_eq!(events.called(&evict(second, 47), None), Some(vec![]));
@@ -290,7 +293,7 @@ mod tests {
         assert_eq!(one.get("trigger").unwrap().to_string(), "USERPTR");
         assert_eq!(one.get("rescheduled"), None);
         assert_eq!(events.finish(900).count(), 1);
-        // A pointer in place of the process's number, and the only GPU.
+        // A pointer in place of the process id, on a machine with one GPU.
         events
             .called(&evict(first, 0xffff_8881_0000_1234), Some(7))
             .unwrap();

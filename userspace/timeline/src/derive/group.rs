@@ -1,4 +1,4 @@
-//! Records on their way from the order of the file to the order of time.
+//! Brings records from file order into time order.
 
 use std::{collections::VecDeque, mem, ops::Range};
 
@@ -21,14 +21,14 @@ use crate::{
     },
 };
 
-/// What a call is ordered by, and where its record lies.
+/// Sort key of a call, and where its record lies.
 ///
-/// Records are kept as bytes and only these are sorted: they are a quarter of the size.
+/// Records are kept as bytes and only the keys are sorted: they are a quarter of the size.
 #[derive(Clone, Copy, Debug)]
 struct Key {
     begin: u64,
     end: u64,
-    /// Offset of the record in the bytes it is kept in: far fewer than 4 GiB.
+    /// Offset of the record in the bytes that hold it: far less than 4 GiB.
     at: u32,
     size: u16,
     depth: u16,
@@ -47,25 +47,26 @@ pub(crate) struct Collection {
     bytes: Vec<u8>,
     calls: Vec<Key>,
     tasks: VecDeque<Task>,
-    /// What calls point to; every value comes before its call.
+    /// Values behind pointers of calls; every value comes before its call.
     pub(crate) values: Waiting,
     latest: u64,
 }
 
 impl Collection {
-    /// Bytes of calls held.
+    /// Bytes of the calls held.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes.len()
     }
 
-    /// The latest time in any record taken.
+    /// The latest time in any record so far.
     pub(crate) fn latest(&self) -> u64 {
         self.latest
     }
 
     /// Checks, counts and keeps a record, or hands it to `work` if it is about the GPU.
     pub(crate) fn take(&mut self, raw: RawRecord<'_>, tally: &mut Tally, work: &mut Work) {
-        // Nearly all records are of these two kinds, which are large: they are not handed from one to the next.
+        // Nearly all records are of these two kinds, and they are large: handling them here avoids
+        // copies.
         if decode::is_call(raw) {
             return match decode::span(raw) {
                 Some(record) => self.call(&record, raw.bytes, tally),
@@ -180,7 +181,7 @@ impl Collection {
 
     /// Moves what ended at or before `until` into `group`, which is empty, and keeps the rest.
     pub(crate) fn release(&mut self, until: u64, group: &mut Group) {
-        // The two trade their memory, so that a steady recording allocates nothing.
+        // The two swap buffers, so that a steady recording allocates nothing.
         mem::swap(&mut self.bytes, &mut group.bytes);
         mem::swap(&mut self.calls, &mut group.calls);
         mem::swap(&mut self.tasks, &mut group.tasks);
@@ -202,7 +203,7 @@ impl Collection {
             }
             due
         });
-        // Stable sorts find the runs that are ordered already, about one per ring.
+        // Stable sorts exploit the runs that are already ordered, about one per ring.
         group.calls.sort_by_key(|key| (key.begin, key.depth));
         group.tasks.make_contiguous().sort_by_key(|task| task.time);
     }
@@ -221,12 +222,12 @@ pub(crate) struct Group {
 pub(crate) enum Due {
     Call(Call),
     Task(Task),
-    /// What one record tells.
+    /// The observations of one record.
     Observed(Vec<Observation>),
 }
 
 impl Group {
-    /// Takes out what comes next: calls by begin, merged with task events by time.
+    /// Removes the next item: calls by begin, merged with task events by time.
     #[inline]
     pub(crate) fn next(&mut self, formats: &Formats, values: &mut Waiting) -> Option<Due> {
         let call = self.calls.get(self.emitted);
@@ -247,7 +248,7 @@ impl Group {
             Ok(Record::Trace(parts)) => Some(Due::Observed(vec![formats.observe(&parts)])),
             Ok(Record::OffCpu(off)) => Some(Due::Observed(observation::off_cpu(&off))),
             Ok(Record::Ioctl(parts)) => Some(Due::Call(ioctl::call(&parts))),
-            // `Collection::take` keeps nothing else.
+            // `Collection::take` keeps no other kinds.
             _ => None,
         }
     }

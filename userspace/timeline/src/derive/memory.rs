@@ -1,8 +1,10 @@
-//! Memory that programs hold: allocations and what frees them, made of HSA's calls, and what was never freed.
+//! Memory that programs hold: allocations and frees, derived from HSA's calls, and what was never
+//! freed.
 //!
-//! What HSA is asked for is what the GPU's memory is used for, so HSA is probed for it also where only HIP is traced. Functions with
-//! pools (`hipMallocAsync`) take memory that HIP has already, and reach HSA seldom: what applications ask HIP for has a
-//! ledger of its own, [`hip`].
+//! Requests to HSA show what the GPU's memory is used for, so HSA is probed for them even where
+//! only HIP is traced. Pool functions (`hipMallocAsync`) use memory that HIP already has, and
+//! seldom reach HSA. So allocations that applications request from HIP are followed separately, in
+//! [`hip`].
 
 mod hip;
 
@@ -21,10 +23,10 @@ use crate::model::{
 };
 
 /// Offsets of the words with node and kind in the bytes that are read of an agent, see
-/// [`gputrace_abi::gpu::AGENT_WORDS`]; the bytes begin at the first of them.
+/// [`gputrace_abi::gpu::AGENT_WORDS`]. The bytes begin at the first of these words.
 const AGENT_WORDS: [usize; 2] = [0, 24];
 
-/// Calls that are remembered.
+/// Maximum number of calls remembered.
 const MOST_LATEST: usize = 1 << 16;
 
 /// Memory that has not been freed.
@@ -32,9 +34,9 @@ const MOST_LATEST: usize = 1 << 16;
 struct Live {
     bytes: u64,
     node: Option<u32>,
-    /// The call within which it was allocated, or the allocating call.
+    /// The call around the allocation, or the allocating call itself.
     caller: u64,
-    /// That call's function, when it is known.
+    /// The function of `caller`, once known.
     function: Option<u32>,
 }
 
@@ -43,14 +45,14 @@ struct Live {
 struct Total {
     live: u64,
     peak: u64,
-    /// What was never freed: bytes and number, by function.
+    /// What was never freed, by function: bytes and number of allocations.
     left: BTreeMap<Option<u32>, (u64, u64)>,
 }
 
 /// Follows allocations.
 #[derive(Debug, Default)]
 pub(crate) struct Memory {
-    /// Whether anybody wants to know.
+    /// Whether allocations are of interest.
     on: bool,
     /// Domains whose calls are shown.
     shown: HashSet<u8>,
@@ -60,22 +62,23 @@ pub(crate) struct Memory {
     agents: Vec<(u32, AgentKind, u32)>,
     live: BTreeMap<(u32, u64), Live>,
     hip: HipMemory,
-    /// The functions of the latest calls, and their correlation ids in order: a call may come before those within it.
+    /// Functions of the latest calls by correlation id, and these ids in order: a call may come
+    /// before the calls inside it.
     latest: HashMap<u64, u32, RandomState>,
     order: VecDeque<u64>,
-    /// Calls within which memory was allocated that is live, and where it is.
+    /// Places of live memory by the call within which it was allocated.
     callers: HashMap<u64, Vec<(u32, u64)>, RandomState>,
     totals: BTreeMap<Option<u32>, Total>,
-    /// Calls that freed what nobody was seen to allocate.
+    /// Calls that freed memory whose allocation was not seen.
     freed_unseen: u64,
 }
 
-/// What calls have freed that nobody was seen to allocate; `asked` is who was asked.
+/// The remark about frees of memory whose allocation was not seen; `asked` names the library.
 fn freed_unseen(count: u64, asked: &str) -> Option<String> {
     (count > 0).then(|| {
         format!(
-            "{count} frees by {asked} are of memory whose allocation is not in the recording: most likely it was there before. \
-             It is in none of these figures."
+            "{count} frees by {asked} concern memory whose allocation is not in the recording: \
+             most likely it was allocated before. These figures do not include it."
         )
     })
 }
@@ -84,7 +87,7 @@ impl Memory {
     /// `domains` are those of the recording, by name.
     pub(crate) fn new(domains: &[String]) -> Self {
         let has = |domain: Domain| domains.iter().any(|name| name == domain.name());
-        // Of functions that were probed for allocations only, the calls are no events.
+        // Calls of functions that were probed only for allocations are not shown.
         let shown = Domain::ALL
             .iter()
             .filter(|domain| has(**domain) && **domain != Domain::MemoryAllocation);
@@ -95,7 +98,7 @@ impl Memory {
         }
     }
 
-    /// Learns a function.
+    /// Learns of a function.
     pub(crate) fn function(&mut self, info: &FunctionInfo) {
         if !self.on {
             return;
@@ -109,7 +112,7 @@ impl Memory {
         self.names.insert(function.id, function.name.clone());
     }
 
-    /// Learns an agent.
+    /// Learns of an agent.
     pub(crate) fn agent(&mut self, event: &Event) {
         if let Event::Agent(info) = event {
             let agent = &info.agent;
@@ -117,7 +120,8 @@ impl Memory {
         }
     }
 
-    /// Takes note of a call; what it does to memory goes to `ready`. False if the call itself is not to be shown.
+    /// Learns from a call and appends its effect on memory to `ready`. Returns `false` if the call
+    /// itself is to be hidden.
     pub(crate) fn call(&mut self, call: &Call, ready: &mut impl Extend<Event>) -> bool {
         if !self.on {
             return true;
@@ -152,12 +156,13 @@ impl Memory {
         self.shown.contains(&call.domain)
     }
 
-    /// Whether there is something to settle.
+    /// Whether calls of HIP are waiting to be settled.
     pub(crate) fn waits(&self) -> bool {
         self.hip.waits()
     }
 
-    /// The calls so far are all that began before something: what HIP was asked for becomes events.
+    /// Emits what HIP was asked for. To be called when all calls that began before some time are
+    /// known.
     pub(crate) fn settle(&mut self, ready: &mut impl Extend<Event>) {
         let gpu = |node: u32| {
             let found = self.agents.iter().find(|(number, ..)| *number == node)?;
@@ -175,7 +180,7 @@ impl Memory {
                 self.allocated(call, (address, second), node);
                 (address, second, node)
             }
-            // Nothing is freed.
+            // Freeing a null pointer frees nothing.
             Allocation::Free | Allocation::VmemFree if first == 0 => return None,
             Allocation::Free | Allocation::VmemFree => {
                 let freed = self.freed(call.pid, first);
@@ -215,7 +220,7 @@ impl Memory {
 
     fn allocated(&mut self, call: &Call, (address, bytes): (u64, u64), node: Option<u32>) {
         self.hip.placed(call.pid, (address, bytes), node);
-        // Memory whose end was not seen, if there was some.
+        // Ends an earlier allocation at this address whose free was not seen.
         self.freed(call.pid, address);
         let place = (call.pid, address);
         let (caller, function) = match call.parent {
@@ -256,8 +261,8 @@ impl Memory {
         Some(live)
     }
 
-    /// The topology node of the agent whose pool or region the call was given: the word that names one that there is, of
-    /// its kind.
+    /// The topology node of the agent whose pool or region the call was given: the word that names
+    /// an existing agent of the right kind.
     fn node(&self, call: &Call) -> Option<u32> {
         let owner = call
             .pointees
@@ -288,7 +293,8 @@ impl Memory {
         })
     }
 
-    /// A process has ended, or executed another program: what it had is free now, and was not freed by it.
+    /// A process has ended or executed another program: its memory is released without having been
+    /// freed by the program.
     pub(crate) fn ended(&mut self, pid: u32) {
         if !self.live.is_empty() {
             let places: Vec<(u32, u64)> = self
@@ -314,7 +320,7 @@ impl Memory {
         }
     }
 
-    /// What there is to say at the end.
+    /// Remarks at the end of the recording.
     pub(crate) fn remarks(&mut self) -> Vec<String> {
         let places: Vec<(u32, u64)> = self.live.keys().copied().collect();
         for (pid, address) in places {
@@ -326,7 +332,7 @@ impl Memory {
                 format!("node {node}")
             });
             let mut text = format!(
-                "Memory of {whose} that was allocated while recording: at most {} bytes at once.",
+                "Memory of {whose} that was allocated while recording: {} bytes at its peak.",
                 total.peak
             );
             for (function, (bytes, count)) in &total.left {

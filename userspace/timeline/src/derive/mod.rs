@@ -1,4 +1,5 @@
-//! What follows from records: dispatches and copies with their times, ranges, memory in use, names of arguments.
+//! Conclusions from several records together: dispatches and copies with their times, ranges,
+//! memory in use, names of arguments.
 
 pub mod args;
 pub(crate) mod before;

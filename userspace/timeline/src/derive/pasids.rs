@@ -1,7 +1,9 @@
-//! Whose interrupts are: address-space numbers of GPUs and the processes that have them.
+//! Maps GPU address-space numbers (PASIDs) to processes, to find the process that caused an
+//! interrupt.
 //!
-//! The recorder writes down what KFD's and DRM's files say of processes. The driver's own tracepoints tell of those that
-//! come and go in between: `amdgpu_pasid_allocated` fires in the process that opens the device.
+//! The recorder writes down what KFD's and DRM's files say about processes. PASIDs that come and go
+//! in between are reported by the driver's own tracepoints: `amdgpu_pasid_allocated` fires in the
+//! process that opens the device.
 
 use std::collections::HashMap;
 
@@ -9,24 +11,24 @@ use gputrace_capture::gpu::Pasid;
 
 use crate::model::observation::{FieldValue, Observation, Whose};
 
-/// The processes by number.
+/// Process ids by PASID.
 #[derive(Debug, Default)]
 pub(crate) struct Pasids(HashMap<u64, u32>);
 
 impl Pasids {
-    /// The recorder found that `pasid` stands for a process.
+    /// Notes that the recorder found `pasid` to belong to a process.
     pub(crate) fn learn(&mut self, pasid: Pasid) {
         self.0.insert(pasid.pasid, pasid.pid);
     }
 
-    /// Learns from the record of a tracepoint, or says whose it is.
+    /// Learns from a tracepoint's record, or sets the process that the record concerns.
     pub(crate) fn join(&mut self, one: &mut Observation) {
         let Some(FieldValue::Number(pasid)) = one.get("pasid") else {
             return;
         };
         let pasid = *pasid;
         match one.name.as_ref() {
-            // 0 stands for none.
+            // 0 means no PASID.
             _ if pasid == 0 => {}
             "amdgpu_pasid_allocated" if one.whose.pid != 0 => {
                 self.0.insert(pasid, one.whose.pid);
@@ -35,7 +37,7 @@ impl Pasids {
                 self.0.remove(&pasid);
             }
             "amdgpu_iv" => {
-                // The thread that was interrupted has nothing to do with it.
+                // The thread that was interrupted has nothing to do with the event.
                 one.whose = Whose {
                     pid: self.0.get(&pasid).copied().unwrap_or(0),
                     tid: 0,
@@ -92,7 +94,7 @@ mod tests {
         assert_eq!(whose(&mut pasids, 0x8001), (0, 0));
         pasids.join(&mut record("amdgpu_pasid_allocated", 0x8001, 48));
         assert_eq!(whose(&mut pasids, 0x8001), (48, 0));
-        // The kernel's own work has number 0.
+        // 0 is used for the kernel's own work.
         pasids.join(&mut record("amdgpu_pasid_allocated", 0, 48));
         assert_eq!(whose(&mut pasids, 0), (0, 0));
     }

@@ -1,4 +1,4 @@
-//! Who is who: processes and threads, followed through forks, execs and renames.
+//! Follows processes and threads through forks, execs and renames.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -17,7 +17,7 @@ pub(crate) struct Processes {
 }
 
 impl Processes {
-    /// A description that the recorder wrote.
+    /// Takes a description that the recorder wrote.
     pub(crate) fn described(&mut self, process: meta::Process, events: &mut VecDeque<Event>) {
         let meta::Process {
             pid,
@@ -48,7 +48,7 @@ impl Processes {
         }));
     }
 
-    /// A task event; false if its operation is not known.
+    /// Takes a task event; returns `false` if its operation is unknown.
     pub(crate) fn task(&mut self, task: &Task, events: &mut VecDeque<Event>) -> bool {
         let Task {
             time,
@@ -60,7 +60,8 @@ impl Processes {
         let name = name(&task.comm);
         let change = match task.op {
             task_op::FORK => {
-                // A new process is a copy: same executable, same arguments, until it executes another.
+                // A new process is a copy: same executable, same arguments, until it executes
+                // another program.
                 let origin = self.known.get(&parent).cloned().unwrap_or_default();
                 let child = ProcessInfo {
                     pid,
@@ -87,7 +88,7 @@ impl Processes {
                     ..ProcessInfo::default()
                 };
                 self.update(process, events);
-                // Whichever thread called exec, it is the main thread from now on.
+                // Whichever thread called exec, it is now the main thread.
                 self.thread(pid, pid, name.clone(), events);
                 LifetimeChange::Executed { name }
             }
@@ -112,7 +113,7 @@ impl Processes {
                 }
                 LifetimeChange::Exited
             }
-            // The recorder's own business.
+            // These concern only the recorder.
             task_op::LINKER | task_op::NEW_IMAGE => {
                 return true;
             }

@@ -1,23 +1,29 @@
-//! What programs tell profilers, made into events: ranges from the calls that begin and end them, the external
-//! correlation ids under which calls and GPU work stand, and whether a program wants to be recorded.
+//! Turns programs' calls to marker libraries into events: ranges from the calls that begin and end
+//! them, external correlation ids of calls and GPU work, and whether a program wants to be
+//! recorded.
 //!
-//! A range is an [`Event::Call`] whose function is its text: it lasts from the call that began it to the call that
-//! ended it, which are not events of their own. So every exporter shows ranges as it shows calls, and as rocprofv3
-//! shows them. Calls of one thread come in order, those of several in order of their groups, and
-//! what a thread said before it submitted something is known when that is emitted: see [`crate::timeline`].
+//! A range is an [`Event::Call`] whose function is the range's text. It lasts from the call that
+//! began it to the call that ended it; these two calls are not events themselves. So every exporter
+//! shows ranges like calls, as rocprofv3 does. Calls of one thread come in order, those of several
+//! threads in the order of their groups. What a thread set before it submitted work is known when
+//! that work is emitted: see [`crate::timeline`].
 
 mod history;
 mod nesting;
+mod selection;
+mod texts;
 
 use std::collections::{HashMap, HashSet};
 
 use foldhash::fast::RandomState;
-use gputrace_capture::meta::{Function, ValueKind};
 use gputrace_catalog::markers::{Marker, marker};
 
+pub use self::selection::NOTHING_SELECTED;
 use self::{
     history::History,
     nesting::{Nesting, Open},
+    selection::Selection,
+    texts::{MOST_TEXTS, Texts, said},
 };
 use crate::model::{
     event::{Call, CallEnd, Event, FunctionInfo, RangeKind, ThreadInfo},
@@ -25,77 +31,58 @@ use crate::model::{
     values::{Annotation, Pointee, PointeeData},
 };
 
-/// Number of the first function that is a range's text; those of a capture are far below.
-const FIRST_TEXT: u32 = 1 << 31;
-
-/// Different texts that become functions. Ranges with further ones stand under the function that began them, with the
-/// text as an argument: memory must not grow with what a program makes up.
-const MOST_TEXTS: usize = 1 << 16;
-
-/// How the remark begins that programs have selected nothing of what was recorded.
-pub const NOTHING_SELECTED: &str = "Nothing was selected";
-
-/// In ids of ranges that are sections, whose numbers are others than those of other ranges.
+/// Set in the ids of profiling sections, which are numbered separately from other ranges.
 const SECTION: u64 = 1 << 63;
 
-/// What is between the names of a copy's destination and source.
-const FROM: &str = " <- ";
-
-/// A process and a thread of it.
+/// A process id and the id of one of its threads.
 type ThreadId = (u32, u32);
+
+/// Functions that are markers, by their number.
+type Markers = HashMap<u32, (Marker, FunctionInfo), RandomState>;
 
 #[derive(Debug, Default)]
 struct Thread {
-    /// Nested ranges.
+    /// Its open nested ranges.
     open: Nesting,
-    /// Text of the innermost, or of the last mark inside it, as a function.
+    /// The function that stands for the text of the innermost range, or of the last mark inside it.
     innermost: History<Option<u32>>,
     /// External correlation ids, outermost first.
     ids: Vec<u64>,
     external: History<Option<u64>>,
 }
 
-/// Ranges, ids and switches of all processes.
+/// State of ranges, external ids and recording switches of all processes.
 #[derive(Debug, Default)]
 pub(crate) struct Ranges {
-    /// By number of the function.
-    markers: HashMap<u32, (Marker, FunctionInfo), RandomState>,
-    texts: HashMap<String, u32>,
-    /// What markers without a text stand under, by the function that was called and what it began.
-    textless: HashMap<(u32, RangeKind), u32>,
-    /// Threads that are known to live.
+    /// Marker functions, by function id.
+    markers: Markers,
+    texts: Texts,
+    /// Threads that are alive.
     alive: HashSet<ThreadId, RandomState>,
-    /// Names that threads have given themselves.
+    /// Names that threads have set for themselves.
     names: HashMap<ThreadId, String>,
     threads: HashMap<ThreadId, Thread, RandomState>,
-    /// What the sections of a process are called, as functions, by process and id.
+    /// Functions that stand for the names of sections, by process and section id.
     sections: HashMap<(u32, u64), u32>,
-    /// Ranges that may end in any thread, by process and id; those of sections have [`SECTION`] in it.
+    /// Open ranges that may end in any thread, by process and range id; ids of sections have
+    /// [`SECTION`] set.
     free: HashMap<(u32, u64), Open>,
-    /// Whether each process wants to be recorded; for one of its threads only, if the number is not 0.
-    switches: HashMap<u32, History<(u32, bool)>>,
-    /// Whether only what programs ask for is shown.
-    selected: bool,
-    /// Ends of ranges whose beginnings are not known.
+    selection: Selection,
+    /// Ends of ranges whose begin is unknown.
     unmatched: u64,
     /// Ranges that never ended.
     endless: u64,
-    /// Ranges whose ends were passed over.
+    /// Ranges whose end was missed.
     skipped: u64,
-    /// Markers whose texts were too many.
-    unnamed: u64,
-    /// Calls and GPU work that programs had not, and had, asked for, if only the latter are shown.
-    passed_over: u64,
-    chosen: u64,
 }
 
 impl Ranges {
-    /// From now on, only what happens while a program wants to be recorded becomes events.
+    /// From now on, shows only what happens while a program wants to be recorded.
     pub(crate) fn select(&mut self) {
-        self.selected = true;
+        self.selection.select();
     }
 
-    /// Learns a function.
+    /// Learns of a function.
     pub(crate) fn function(&mut self, info: &FunctionInfo) {
         if let Some(marker) = marker(&info.function.name) {
             self.markers
@@ -103,8 +90,8 @@ impl Ranges {
         }
     }
 
-    /// Whether a call is no marker, and so stands for itself; it then gets its external correlation id, and the range
-    /// that it is in.
+    /// Whether a call is no marker and so is emitted itself. It then gets its external correlation
+    /// id and its enclosing range.
     #[inline]
     pub(crate) fn passes(&mut self, call: &mut Call) -> bool {
         let is_marker = !self.markers.is_empty() && self.markers.contains_key(&call.function);
@@ -126,52 +113,16 @@ impl Ranges {
         *thread.external.at(call.begin)?
     }
 
-    /// Takes a call, and gives what stands for it: itself, a range, or nothing yet. A function that is new comes before
-    /// the first call of it.
+    /// Takes a call and emits what it stands for: itself, a range, or nothing yet. A new function
+    /// is emitted before its first call.
     pub(crate) fn call(&mut self, mut call: Call, ready: &mut impl Extend<Event>) {
-        let thread = (call.pid, call.tid);
         call.range = self.around(&call);
         let Some(marker) = self.markers.get(&call.function).map(|(marker, _)| *marker) else {
             return self.emit(call, ready);
         };
         match marker {
-            Marker::Mark { .. } | Marker::MarkAs(_) => {
-                let (function, said) = self.text(&call, RangeKind::Mark, ready);
-                if said
-                    && marker
-                        == (Marker::Mark {
-                            names_kernels: true,
-                        })
-                {
-                    let known = self.threads.entry(thread).or_default();
-                    known.open.mark(function);
-                    known.innermost.add(call.begin, Some(function));
-                }
-                let end = call.begin;
-                self.emit(
-                    Call {
-                        function,
-                        end,
-                        ..call
-                    },
-                    ready,
-                );
-            }
-            Marker::Push { .. } | Marker::PushCopy => {
-                let counts = marker == Marker::Push { level: true };
-                let (function, said) = self.text(&call, RangeKind::Nested, ready);
-                let level = result(&call).filter(|_| counts);
-                let known = self.threads.entry(thread).or_default();
-                // Kernels are not to be called like the function that was to tell what they are called.
-                let innermost = if said { function } else { call.function };
-                known.innermost.add(call.begin, Some(innermost));
-                known.open.push(Open {
-                    call,
-                    function,
-                    level,
-                    mark: None,
-                });
-            }
+            Marker::Mark { .. } | Marker::MarkAs(_) => self.mark(marker, call, ready),
+            Marker::Push { .. } | Marker::PushCopy => self.push(marker, call, ready),
             Marker::Pop { level } => {
                 let level = result(&call).filter(|_| level);
                 self.pop(&call, level, ready);
@@ -182,89 +133,137 @@ impl Ranges {
                 self.start(id, function, call, ready);
             }
             Marker::Stop => self.stop(call.args[0], &call, ready),
-            Marker::NameSection => {
-                let (function, said) = self.text(&call, RangeKind::Free, ready);
-                if let Some(id) = call.stored(1)
-                    && said
-                    && self.sections.len() < MOST_TEXTS
-                {
-                    self.sections.insert((thread.0, id), function);
-                }
-            }
-            Marker::StartSection => {
-                let id = u64::from(call.args[0] as u32);
-                let function = match self.sections.get(&(thread.0, id)) {
-                    Some(function) => *function,
-                    None => self.textless(&call, RangeKind::Free, ready),
-                };
-                self.start(SECTION | id, function, call, ready);
-            }
+            Marker::NameSection => self.name_section(&call, ready),
+            Marker::StartSection => self.start_section(call, ready),
             Marker::StopSection => {
-                self.stop(SECTION | u64::from(call.args[0] as u32), &call, ready)
+                self.stop(SECTION | u64::from(call.args[0] as u32), &call, ready);
             }
             Marker::Resume | Marker::Pause => {
                 let on = marker == Marker::Resume;
-                // `roctxProfilerPause(tid)`; the others have no argument.
+                // `roctxProfilerPause(tid)`; the other functions have no argument.
                 let tid = match self.markers.get(&call.function) {
                     Some((_, info)) if has_parameters(info) => call.args[0] as u32,
                     _ => 0,
                 };
-                self.switch(&call, tid, on);
+                self.selection.switch(&call, tid, on);
                 self.emit(call, ready);
             }
             Marker::ResumeThread | Marker::PauseThread => {
-                self.switch(&call, call.tid, marker == Marker::ResumeThread);
+                let on = marker == Marker::ResumeThread;
+                self.selection.switch(&call, call.tid, on);
                 self.emit(call, ready);
             }
             Marker::NameThread => {
                 if let Some(name) = said(&call, 0) {
-                    let (pid, tid) = thread;
-                    self.names.insert(thread, name.clone());
+                    let (pid, tid) = (call.pid, call.tid);
+                    self.names.insert((pid, tid), name.clone());
                     ready.extend([Event::Thread(ThreadInfo { pid, tid, name })]);
                 }
                 self.emit(call, ready);
             }
-            Marker::PushCorrelation { id, thread: whose } => {
-                let word = |word: u8| call.args.get(usize::from(word)).copied().unwrap_or(0);
-                let (id, whose) = (word(id), self.owner(&call, whose.map(word)));
-                let known = self.threads.entry(whose).or_default();
-                known.ids.push(id);
-                known.external.add(call.end, Some(id));
+            Marker::PushCorrelation { id, thread } => {
+                self.push_correlation(&call, id, thread);
                 self.emit(call, ready);
             }
-            Marker::PopCorrelation { thread: whose } => {
-                let word = |word: u8| call.args.get(usize::from(word)).copied().unwrap_or(0);
-                let whose = self.owner(&call, whose.map(word));
-                let known = self.threads.entry(whose).or_default();
-                if known.ids.pop().is_none() {
-                    self.unmatched += 1;
-                }
-                let outer = known.ids.last().copied();
-                known.external.add(call.begin, outer);
+            Marker::PopCorrelation { thread } => {
+                self.pop_correlation(&call, thread);
                 self.emit(call, ready);
             }
         }
     }
 
-    /// The thread that a call speaks of: the one in its argument, or its own. In another pid namespace the program knows its
-    /// threads by other numbers; what it calls then nearly always means the caller.
-    fn owner(&self, call: &Call, whose: Option<u64>) -> ThreadId {
-        let named = whose.map(|tid| (call.pid, tid as u32));
+    /// A moment, which some programs mean as the name of the kernels that follow.
+    fn mark(&mut self, marker: Marker, call: Call, ready: &mut impl Extend<Event>) {
+        const NAMES_KERNELS: Marker = Marker::Mark {
+            names_kernels: true,
+        };
+        let (function, said) = self.text(&call, RangeKind::Mark, ready);
+        if said && marker == NAMES_KERNELS {
+            let known = self.threads.entry((call.pid, call.tid)).or_default();
+            known.open.mark(function);
+            known.innermost.add(call.begin, Some(function));
+        }
+        let end = call.begin;
+        self.emit(
+            Call {
+                function,
+                end,
+                ..call
+            },
+            ready,
+        );
+    }
+
+    /// A nested range begins.
+    fn push(&mut self, marker: Marker, call: Call, ready: &mut impl Extend<Event>) {
+        let counts = marker == Marker::Push { level: true };
+        let (function, said) = self.text(&call, RangeKind::Nested, ready);
+        let level = result(&call).filter(|_| counts);
+        let known = self.threads.entry((call.pid, call.tid)).or_default();
+        // Kernels are not to be called like the function that was to tell what they are called.
+        let innermost = if said { function } else { call.function };
+        known.innermost.add(call.begin, Some(innermost));
+        known.open.push(Open {
+            call,
+            function,
+            level,
+            mark: None,
+        });
+    }
+
+    /// A section gets its name, and the library a number for it.
+    fn name_section(&mut self, call: &Call, ready: &mut impl Extend<Event>) {
+        let (function, said) = self.text(call, RangeKind::Free, ready);
+        if let Some(id) = call.stored(1)
+            && said
+            && self.sections.len() < MOST_TEXTS
+        {
+            self.sections.insert((call.pid, id), function);
+        }
+    }
+
+    /// A section begins, which may end in any thread.
+    fn start_section(&mut self, call: Call, ready: &mut impl Extend<Event>) {
+        let id = u64::from(call.args[0] as u32);
+        let function = match self.sections.get(&(call.pid, id)) {
+            Some(function) => *function,
+            None => self
+                .texts
+                .textless(&self.markers, &call, RangeKind::Free, ready),
+        };
+        self.start(SECTION | id, function, call, ready);
+    }
+
+    /// What follows in a thread gets the external correlation id in the argument word `id`.
+    fn push_correlation(&mut self, call: &Call, id: u8, thread: Option<u8>) {
+        let (id, whose) = (word(call, id), self.owner(call, thread));
+        let known = self.threads.entry(whose).or_default();
+        known.ids.push(id);
+        known.external.add(call.end, Some(id));
+    }
+
+    /// What follows in a thread gets the id around the innermost one again.
+    fn pop_correlation(&mut self, call: &Call, thread: Option<u8>) {
+        let whose = self.owner(call, thread);
+        let known = self.threads.entry(whose).or_default();
+        if known.ids.pop().is_none() {
+            self.unmatched += 1;
+        }
+        let outer = known.ids.last().copied();
+        known.external.add(call.begin, outer);
+    }
+
+    /// The thread that a call speaks of: the one in its argument word `thread`, or its own. In
+    /// another pid namespace the program knows its threads by other numbers; what it calls then
+    /// nearly always means the caller.
+    fn owner(&self, call: &Call, thread: Option<u8>) -> ThreadId {
+        let named = thread.map(|at| (call.pid, word(call, at) as u32));
         named
             .filter(|thread| self.alive.contains(thread))
             .unwrap_or((call.pid, call.tid))
     }
 
-    /// A program, or one thread of it, wants to be recorded from here on, or does not.
-    fn switch(&mut self, call: &Call, tid: u32, on: bool) {
-        let at = if on { call.end } else { call.begin };
-        self.switches
-            .entry(call.pid)
-            .or_default()
-            .add(at, (tid, on));
-    }
-
-    /// A range begins that may end in any thread.
+    /// Begins a range that may end in any thread.
     fn start(&mut self, id: u64, function: u32, call: Call, ready: &mut impl Extend<Event>) {
         let key = (call.pid, id);
         let open = Open {
@@ -280,7 +279,7 @@ impl Ranges {
         }
     }
 
-    /// It ends with this call.
+    /// Ends such a range with this call.
     fn stop(&mut self, id: u64, call: &Call, ready: &mut impl Extend<Event>) {
         match self.free.remove(&(call.pid, id)) {
             Some(open) => {
@@ -291,7 +290,8 @@ impl Ranges {
         }
     }
 
-    /// A nested range ends. The library's own count of ranges tells which, also when calls were lost.
+    /// Ends a nested range. The library's own count of ranges tells which one, even if calls were
+    /// lost.
     fn pop(&mut self, call: &Call, level: Option<u64>, ready: &mut impl Extend<Event>) {
         let Some(thread) = self.threads.get_mut(&(call.pid, call.tid)) else {
             self.unmatched += 1;
@@ -304,18 +304,13 @@ impl Ranges {
         };
         thread.innermost.add(call.end, thread.open.innermost());
         self.skipped += inner.len() as u64;
-        // When these really ended is not known.
+        // Their true ends are unknown.
         for open in inner {
             self.emit(open.over(call.begin, CallEnd::RecordingStopped), ready);
         }
         annotate_more(&mut ended.call, call);
         let how = ended.call.how;
         self.emit(ended.over(call.end, how), ready);
-    }
-
-    fn emit(&self, mut call: Call, ready: &mut impl Extend<Event>) {
-        call.external = self.external(&call);
-        ready.extend([Event::Call(call)]);
     }
 
     /// The function that stands for the text of a marker, and whether there is a text.
@@ -325,96 +320,26 @@ impl Ranges {
         kind: RangeKind,
         ready: &mut impl Extend<Event>,
     ) -> (u32, bool) {
-        let text = match self.markers.get(&call.function) {
-            Some((Marker::MarkAs(text), _)) => Some((*text).to_owned()),
-            Some((Marker::PushCopy, _)) => copy(call),
-            _ => said(call, 0),
-        };
-        let Some(text) = text else {
-            return (self.textless(call, kind, ready), false);
-        };
-        // One text may be that of ranges of several kinds.
-        let key = format!("{}{text}", kind as u8);
-        if let Some(known) = self.texts.get(&key) {
-            return (*known, true);
-        }
-        if self.texts.len() >= MOST_TEXTS {
-            self.unnamed += 1;
-            return (self.textless(call, kind, ready), false);
-        }
-        let function = self.stand_in(call, kind, Some(text), ready);
-        self.texts.insert(key, function);
-        (function, true)
+        self.texts.text(&self.markers, call, kind, ready)
     }
 
-    /// The function that stands for markers without a text: called like that which was called, with its arguments.
-    fn textless(&mut self, call: &Call, kind: RangeKind, ready: &mut impl Extend<Event>) -> u32 {
-        let key = (call.function, kind);
-        if let Some(known) = self.textless.get(&key) {
-            return *known;
-        }
-        let function = self.stand_in(call, kind, None, ready);
-        self.textless.insert(key, function);
-        function
+    fn emit(&self, mut call: Call, ready: &mut impl Extend<Event>) {
+        call.external = self.external(&call);
+        ready.extend([Event::Call(call)]);
     }
 
-    /// Describes a function that stands for markers.
-    fn stand_in(
-        &self,
-        call: &Call,
-        kind: RangeKind,
-        text: Option<String>,
-        ready: &mut impl Extend<Event>,
-    ) -> u32 {
-        let Some((_, api)) = self.markers.get(&call.function) else {
-            return call.function;
-        };
-        // As many texts as there may be, and a few for each function that is a marker.
-        let id = FIRST_TEXT + (self.texts.len() + self.textless.len()) as u32;
-        let function = match text {
-            Some(name) => Function {
-                name,
-                aliases: vec![api.function.name.clone()],
-                domain: api.function.domain,
-                parameters: Some(Vec::new()),
-                returns: ValueKind::Void,
-                ..Function::default()
-            },
-            None => api.function.clone(),
-        };
-        let info = FunctionInfo {
-            function: Function { id, ..function },
-            range: Some(kind),
-            ..api.clone()
-        };
-        ready.extend([Event::Function(Box::new(info))]);
-        id
-    }
-
-    /// Whether something that a thread did at that time is to be shown.
-    fn shows(&self, (pid, tid): ThreadId, time: u64) -> bool {
-        if !self.selected {
-            return true;
-        }
-        let Some(switches) = self.switches.get(&pid) else {
-            return false;
-        };
-        let of_thread = |(whose, _): &(u32, bool)| *whose == 0 || *whose == tid;
-        switches.latest(time, of_thread).is_some_and(|(_, on)| *on)
-    }
-
-    /// Adds to GPU work what is known from the thread that asked for it, and to threads the names that they gave
-    /// themselves. Whether the event is to be shown.
+    /// Adds to GPU work what is known of its submitting thread, and to threads the names that they
+    /// set for themselves. Returns `false` if the event is to be hidden.
     pub(crate) fn annotate(&mut self, event: &mut Event) -> bool {
         let origin = match event {
             Event::Call(call) => {
-                let shows = self.shows((call.pid, call.tid), call.begin);
-                if self.selected {
+                let shows = self.selection.shows((call.pid, call.tid), call.begin);
+                if self.selection.is_on() {
                     let switch = self.markers.get(&call.function);
                     if switch.is_some_and(|(marker, _)| marker.is_switch()) {
                         return true;
                     }
-                    self.count(shows);
+                    self.selection.count(shows);
                 }
                 return shows;
             }
@@ -434,20 +359,12 @@ impl Ranges {
             origin.range = thread.innermost.at(time).copied().flatten();
             origin.external = thread.external.at(time).copied().flatten();
         }
-        let shows = self.shows((pid, tid), time);
-        self.count(shows);
+        let shows = self.selection.shows((pid, tid), time);
+        self.selection.count(shows);
         shows
     }
 
-    fn count(&mut self, shows: bool) {
-        if shows {
-            self.chosen += 1;
-        } else {
-            self.passed_over += 1;
-        }
-    }
-
-    /// A thread, or with it its process, has ended or executed another program.
+    /// A thread, possibly with its process, has ended or executed another program.
     pub(crate) fn ended(
         &mut self,
         (pid, tid): ThreadId,
@@ -481,7 +398,7 @@ impl Ranges {
         self.close(over, time, how, ready);
     }
 
-    /// The recording is over.
+    /// Ends all ranges at the end of the recording.
     pub(crate) fn finish(&mut self, time: u64, ready: &mut impl Extend<Event>) {
         let mut over: Vec<Open> = Vec::new();
         for thread in self.threads.values_mut() {
@@ -505,26 +422,12 @@ impl Ranges {
         }
     }
 
-    /// What to say if only what programs select is shown, and they have selected nothing.
+    /// The message to show if only what programs select is shown and they have selected nothing.
     pub(crate) fn nothing_selected(&self) -> Option<String> {
-        if !self.selected || self.chosen != 0 {
-            return None;
-        }
-        let how = "--selected-regions shows only what lies between roctxProfilerResume and roctxProfilerPause, or other \
-                   functions that switch recording on and off (hipProfilerStart, rocprofsys_user_start_trace, \
-                   roctracer_start)";
-        let why = if self.switches.is_empty() {
-            "no call of such a function was recorded"
-        } else {
-            "nothing was recorded between their calls"
-        };
-        Some(format!(
-            "{NOTHING_SELECTED}, {} calls and operations of GPUs are not shown: {how}, and {why}.",
-            self.passed_over
-        ))
+        self.selection.nothing()
     }
 
-    /// What a reader must know of ranges that do not add up.
+    /// Remarks about ranges whose begins and ends do not match.
     pub(crate) fn remarks(&self) -> impl Iterator<Item = String> {
         [
             (
@@ -540,9 +443,9 @@ impl Ranges {
                 "ranges were still open when their thread or the recording ended; they are shown up to there",
             ),
             (
-                self.unnamed,
-                "marks and ranges have texts beyond the first 65536 different ones; they stand under the function that was \
-                 called, with the text among its arguments",
+                self.texts.unnamed(),
+                "marks and ranges have texts beyond the first 65536 different ones; they appear \
+                 under the name of the called function, with the text among its arguments",
             ),
         ]
         .into_iter()
@@ -557,17 +460,7 @@ fn has_parameters(info: &FunctionInfo) -> bool {
     parameters.is_some_and(|list| !list.is_empty())
 }
 
-/// The text to which an argument points.
-fn said(call: &Call, word: u8) -> Option<String> {
-    let given = call.pointees.iter().find(|pointee| pointee.word == word)?;
-    match &given.data {
-        PointeeData::Text { text, cut: false } => Some(text.clone()),
-        PointeeData::Text { text, cut: true } => Some(format!("{text}…")),
-        _ => None,
-    }
-}
-
-/// Adds what a range is annotated with where it ends: later values of a name take the place of earlier ones.
+/// Adds annotations made at a range's end. A later value replaces an earlier one of the same name.
 fn annotate_more(range: &mut Call, end: &Call) {
     let name = |pointee: &Pointee| match &pointee.data {
         PointeeData::Annotation(Annotation { name, .. }) => Some(name.clone()),
@@ -583,21 +476,12 @@ fn annotate_more(range: &mut Call, end: &Call) {
     }
 }
 
-/// What a copy is called, by its destination and its source.
-fn copy(call: &Call) -> Option<String> {
-    let (destination, source) = (said(call, 0), said(call, 2));
-    if destination.is_none() && source.is_none() {
-        return None;
-    }
-    let name = |name: Option<String>| name.unwrap_or_else(|| "?".to_owned());
-    Some(format!(
-        "Kokkos::deep_copy {}{FROM}{}",
-        name(destination),
-        name(source)
-    ))
+/// A word of a call's arguments in registers; 0 if there is none of that number.
+fn word(call: &Call, at: u8) -> u64 {
+    call.args.get(usize::from(at)).copied().unwrap_or(0)
 }
 
-/// The low half of what the call returned, which may be negative; `None` if it did not return.
+/// The low half of the returned value, which may be negative; `None` if the call did not return.
 fn result(call: &Call) -> Option<u64> {
     match call.how {
         CallEnd::Returned(word) => Some(word),

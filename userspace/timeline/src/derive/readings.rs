@@ -1,13 +1,15 @@
-//! What was read of a GPU while it executed a dispatch.
+//! Attaches counter readings to the dispatches during which they were made.
 //!
-//! The recorder notes when it read each group of counters ([`GroupRead`]), and values that have changed. A reading counts
-//! for a dispatch if it began and ended while the dispatch ran, by the dispatch's own times: one that began before could
-//! have seen the GPU before it. Of the counters of the dispatch's agent (the GPU's own, and those of its process on that
-//! GPU) the dispatch gets the mean of these readings; of one that only grows, by how much it grew from the first to
-//! the last of them, if there are two.
+//! The recorder notes when it read each group of counters ([`GroupRead`]), and which values
+//! changed. A reading counts for a dispatch if it began and ended while the dispatch ran, by the
+//! dispatch's own times: one that began earlier could have seen the GPU before the dispatch. The
+//! counters concerned are those of the dispatch's agent: the GPU's own, and those of its process on
+//! that GPU. The dispatch gets the mean of these readings; for a counter that only grows, the
+//! growth from the first of them to the last, if there are two.
 //!
-//! A dispatch comes at least a few tenths of a second after its end, when readings before its end have come. Those of
-//! the last [`LIMIT`] readings and values are kept, which is minutes; a dispatch that began before gets none.
+//! A dispatch comes at least a few tenths of a second after its end, when all readings before its
+//! end have come. The last [`LIMIT`] readings and values are kept, which covers minutes; an older
+//! dispatch gets none.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -18,47 +20,49 @@ use gputrace_capture::counter::{Counter, CounterValues, GroupRead};
 
 use crate::model::gpu::{Dispatch, Reading};
 
-/// Readings of groups and changes of values that are kept, at most: 24 bytes each.
+/// Maximum number of readings and value changes that are kept: 24 bytes each.
 const LIMIT: usize = 1 << 20;
 
 /// A counter of a group.
 #[derive(Debug)]
 struct Track {
     counter: Arc<Counter>,
-    /// Values from a reading of the group on, by its number; `None` while it could not be read.
+    /// Values with the number of the reading from which they hold; `None` while the counter could
+    /// not be read.
     changes: VecDeque<(u64, Option<f64>)>,
 }
 
 /// Counters that are read together.
 #[derive(Debug, Default)]
 struct Group {
-    /// From when to when each reading took, ns `CLOCK_BOOTTIME`; they follow each other.
+    /// Begin and end of each reading, ns `CLOCK_BOOTTIME`, in order without overlap.
     reads: VecDeque<(u64, u64)>,
-    /// Number of the first in `reads`.
+    /// Number of the first reading in `reads`.
     first: u64,
-    /// When the last one that is forgotten began.
+    /// Begin of the last reading that was dropped.
     forgotten: Option<u64>,
     tracks: Vec<Track>,
 }
 
-/// What was read last, and which dispatches something was read of.
+/// Recent readings, and statistics of the dispatches that got some.
 #[derive(Debug)]
 pub(crate) struct Readings {
     groups: HashMap<u32, Group>,
-    /// Group and place in it of each counter.
+    /// Group of each counter and its index in the group.
     places: HashMap<u32, (u32, usize)>,
     /// Groups with counters of an agent (by node) and a process (0: of none).
     of: HashMap<(u32, u32), Vec<u32>>,
     /// Readings and changes that are kept.
     count: usize,
     limit: usize,
-    /// Last end of a dispatch that was looked at.
+    /// Latest end of a dispatch annotated so far.
     looked: u64,
-    /// Dispatches with known times; of these: something was read, or it was forgotten before they came.
+    /// Dispatches with known times; those that got a reading; those whose readings had already been
+    /// dropped.
     dispatches: u64,
     covered: u64,
     forgotten: u64,
-    /// Readings that came after a dispatch that had ended later.
+    /// Readings that came after a dispatch with a later end.
     late: u64,
 }
 
@@ -101,7 +105,7 @@ impl Readings {
         }
     }
 
-    /// Takes what was read.
+    /// Takes a set of readings.
     pub(crate) fn take(&mut self, values: &CounterValues) {
         let Some(GroupRead {
             group,
@@ -116,9 +120,9 @@ impl Readings {
         };
         let begin = values.time.saturating_sub(before);
         let end = values.time.saturating_add(after);
-        // The last dispatches that ended before are known without it.
+        // The latest dispatches that ended before were annotated without it.
         self.late += u64::from(end <= self.looked);
-        // They are made one after the other; what a damaged capture says must be in order, too.
+        // Readings are made one after the other; those of a damaged capture must be ordered, too.
         let begin = known
             .reads
             .back()
@@ -151,7 +155,7 @@ impl Readings {
         }
     }
 
-    /// Forgets the older half of all readings.
+    /// Drops the older half of all readings.
     fn forget(&mut self) {
         self.count = 0;
         for group in self.groups.values_mut() {
@@ -161,7 +165,7 @@ impl Readings {
                 group.forgotten = Some(begin);
             }
             for track in &mut group.tracks {
-                // The last change before what is kept holds on.
+                // The last change before the kept readings still holds.
                 let old = track
                     .changes
                     .partition_point(|(number, _)| *number <= group.first);
@@ -172,7 +176,7 @@ impl Readings {
         }
     }
 
-    /// Adds what was read of a dispatch's agent while it ran; `node` is that agent's.
+    /// Attaches what was read of a dispatch's agent while it ran; `node` is that agent's.
     pub(crate) fn annotate(&mut self, dispatch: &mut Dispatch, node: Option<u32>) {
         if self.groups.is_empty() || !dispatch.time.quality.is_drawn() {
             return;
@@ -216,7 +220,7 @@ impl Readings {
         self.forgotten += u64::from(is_forgotten);
     }
 
-    /// What readers should know, when all has been read.
+    /// Remarks for readers of the recording, once all has been read.
     pub(crate) fn remarks(&self) -> Vec<String> {
         let mut remarks = Vec::new();
         let without = self
@@ -225,22 +229,24 @@ impl Readings {
             .saturating_sub(self.forgotten);
         if without > 0 {
             remarks.push(format!(
-                "Of {} dispatches with known times {without} were over before any counter of their GPU was read while they ran: the \
-                 counter collection has no rows of them. `--counters=HZ` reads more often (up to 100 times a second); \
-                 shorter kernels cannot be told apart by what the driver counts.",
+                "Of {} dispatches with known times, {without} ended before any counter of their \
+                 GPU was read: the counter collection has no rows for them. `--counters=HZ` reads \
+                 more often (up to 100 times a second); shorter kernels cannot be told apart by \
+                 what the driver counts.",
                 self.dispatches
             ));
         }
         for (count, what) in [
             (
                 self.forgotten,
-                "dispatches began so long before they became known that what was read of counters meanwhile was not kept: their rows of \
-                 the counter collection are missing or incomplete",
+                "dispatches began so long before they became known that their counter readings \
+                 were no longer kept: their rows in the counter collection are missing or \
+                 incomplete",
             ),
             (
                 self.late,
-                "readings of counters stand in the capture after dispatches that ended later: rows of these in the counter \
-                 collection may lack them",
+                "counter readings appear in the capture after dispatches that ended later: the \
+                 rows of these dispatches may lack these readings",
             ),
         ] {
             if count > 0 {
@@ -252,7 +258,8 @@ impl Readings {
 }
 
 impl Track {
-    /// The mean in readings `from` to before `to`, or how much it grew in them, and how many readings that is of.
+    /// The mean over readings `from..to`, or the growth during them, and the number of readings
+    /// used.
     fn within(&self, from: u64, to: u64) -> Option<(f64, u64)> {
         // The change that holds at `from`.
         let first = self
@@ -279,7 +286,7 @@ impl Track {
             readings += times;
             let (lowest, last) = ends.unwrap_or((value, value));
             if self.counter.cumulative && value < last {
-                // It began anew.
+                // The counter was reset.
                 return None;
             }
             ends = Some((lowest, value));
@@ -315,7 +322,7 @@ mod tests {
         })
     }
 
-    /// Takes 10 ns before `time` to 10 ns after.
+    /// Adds a reading from 10 ns before `time` to 10 ns after.
     fn read(readings: &mut Readings, group: u32, time: u64, values: &[(u32, f64)], gone: &[u32]) {
         readings.take(&CounterValues {
             time,
@@ -343,7 +350,7 @@ mod tests {
         dispatch
     }
 
-    /// Number, value and readings of each counter.
+    /// Counter number, value and number of readings.
     fn of(readings: &mut Readings, begin: u64, end: u64) -> Vec<(u32, f64, u64)> {
         let mut dispatch = dispatch(begin, end);
         readings.annotate(&mut dispatch, Some(NODE));
@@ -371,20 +378,20 @@ mod tests {
         read(&mut readings, 0, 300, &[], &[]);
         read(&mut readings, 0, 400, &[(1, 1150.0)], &[0]);
         read(&mut readings, 0, 500, &[(0, 7.0)], &[]);
-        // Nothing was read while it ran, or not all the time.
+        // No reading while it ran, or none entirely within it.
         assert_eq!(of(&mut readings, 111, 189), []);
         assert_eq!(of(&mut readings, 195, 289), []);
-        // One reading says nothing about what grows; nobody else's process.
+        // A single reading says nothing about growth. Other processes' counters do not count.
         assert_eq!(of(&mut readings, 90, 115), [(0, 10.0, 1), (2, 5.0, 1)]);
         assert_eq!(of(&mut readings, 120, 350), [(0, 40.0, 2), (1, 0.0, 2)]);
         assert_eq!(
             of(&mut readings, 80, 350),
             [(0, 30.0, 3), (1, 100.0, 3), (2, 5.0, 1)]
         );
-        // What could not be read is no reading.
+        // A failed reading does not count.
         assert_eq!(of(&mut readings, 380, 420), []);
         assert_eq!(of(&mut readings, 280, 520), [(0, 23.5, 2), (1, 50.0, 3)]);
-        // Nothing is known of where it ran.
+        // The agent is unknown.
         let mut elsewhere = dispatch(80, 350);
         readings.annotate(&mut elsewhere, None);
         readings.annotate(&mut elsewhere, Some(2));
@@ -392,7 +399,7 @@ mod tests {
         let remarks = readings.remarks();
         assert!(
             remarks.len() == 1
-                && remarks[0].starts_with("Of 9 dispatches with known times 5 were over"),
+                && remarks[0].starts_with("Of 9 dispatches with known times, 5 ended"),
             "{remarks:?}"
         );
     }
@@ -425,13 +432,13 @@ mod tests {
             read(&mut readings, 0, at * 100, &[(0, at as f64)], &[]);
             assert!(readings.count <= 101);
         }
-        // What has not changed for long is known.
+        // A value that has not changed for long still holds.
         assert_eq!(
             of(&mut readings, 99_800, 99_950),
             [(0, 999.0, 1), (1, 2.0, 1)]
         );
         assert_eq!(of(&mut readings, 150, 99_950), []);
-        // One that came too late.
+        // A reading that came too late.
         readings.looked = u64::MAX;
         read(&mut readings, 0, 200_000, &[], &[]);
         let remarks = readings.remarks();

@@ -1,8 +1,8 @@
 //! Names of status codes.
 //!
 //! Source: the public headers of ROCm 6.4, `hip/hip_runtime_api.h` (`hipError_t`) and `hsa/hsa.h`,
-//! `hsa/hsa_ext_image.h`, `hsa/hsa_ext_finalize.h`, `hsa/hsa_ext_amd.h` (`hsa_status_t`). Values are never
-//! reused between releases, so the newest header serves captures of older ones.
+//! `hsa/hsa_ext_image.h`, `hsa/hsa_ext_finalize.h`, `hsa/hsa_ext_amd.h` (`hsa_status_t`). Values
+//! are never reused between releases, so the newest header serves captures of older ones.
 
 use crate::model::value::ArgValue;
 
@@ -19,7 +19,7 @@ pub fn hsa_status(value: u32) -> Option<&'static str> {
 }
 
 fn find(table: &[(u32, &'static str)], value: u32) -> Option<&'static str> {
-    // Most calls succeed.
+    // Fast path: most calls succeed.
     if let Some((first, name)) = table.first()
         && *first == value
     {
@@ -168,7 +168,7 @@ const HSA_STATUSES: &[(u32, &str)] = &[
     ),
 ];
 
-/// The result of a system call or of a handler in the kernel: not negative, or an error number.
+/// The result of a system call or kernel handler: a non-negative number, or an error number.
 pub(crate) fn errno(result: i64) -> ArgValue<'static> {
     match u32::try_from(result.unsigned_abs()) {
         Ok(code) if result < 0 => ArgValue::Status {
@@ -182,7 +182,8 @@ pub(crate) fn errno(result: i64) -> ArgValue<'static> {
     }
 }
 
-/// Error numbers that drivers return: `asm-generic/errno.h`, and the kernel's own of `linux/errno.h`.
+/// Error numbers that drivers return: from `asm-generic/errno.h`, and the kernel-internal ones of
+/// `linux/errno.h`.
 const ERRNO: &[(u32, &str)] = &[
     (1, "EPERM"),
     (2, "ENOENT"),

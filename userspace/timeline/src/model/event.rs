@@ -1,4 +1,4 @@
-//! The event model: what exporters see. Nothing here depends on how an event was recorded.
+//! The event model that exporters see. It does not depend on how an event was recorded.
 
 use std::sync::Arc;
 
@@ -15,49 +15,50 @@ use gputrace_capture::{
     meta::{ClockSnapshot, End, Function, Notice, Recording},
 };
 
-/// One thing that happened, or that a reader must know from here on.
+/// Something that happened, or that a reader must know before the events that follow.
 ///
-/// Order: [`Event::Recording`] comes first. A function comes before the first call of it. Calls of
-/// one thread come in groups ordered by begin; across groups an enclosing call can come after the
-/// calls inside it, because it ends later. Of two calls of one thread of which neither encloses the
-/// other, the earlier comes first. [`Event::Ledger`] and [`Event::End`] come last.
+/// Order: [`Event::Recording`] comes first. A function comes before its first call. Calls of one
+/// thread come in groups ordered by begin; across groups, an enclosing call can come after the
+/// calls inside it, because it ends later. Of two calls of one thread, neither of which encloses
+/// the other, the earlier comes first. [`Event::Ledger`] and [`Event::End`] come last.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
     /// Where and how the recording was made.
     Recording(Box<Recording>),
     /// A function with a probe.
     Function(Box<FunctionInfo>),
-    /// A process is known, or something about it changed.
+    /// A process, when first known or changed.
     Process(Box<ProcessInfo>),
-    /// A thread is known, or its name changed.
+    /// A thread, when first known or renamed.
     Thread(ThreadInfo),
     /// An API call.
     Call(Call),
     /// An agent of the node.
     Agent(Box<AgentInfo>),
-    /// A queue; comes before the first dispatch into it.
+    /// A queue; comes before its first dispatch.
     Queue(QueueInfo),
     /// A code object; comes before its kernels.
     CodeObject(Box<CodeObjectInfo>),
-    /// A kernel; comes before the first dispatch of it.
+    /// A kernel; comes before its first dispatch.
     Kernel(Box<KernelInfo>),
-    /// A kernel dispatch. Comes when as much is known of it as ever will be, in no particular order, maybe
-    /// before the calls that submitted it, which end later.
+    /// A kernel dispatch. It comes when nothing more can become known about it, in no particular
+    /// order, possibly before the calls that submitted it, which end later.
     Dispatch(Box<Dispatch>),
-    /// A copy; as for dispatches.
+    /// A copy; in order as for dispatches.
     Copy(Box<Copy>),
-    /// What is known at the end of how long dispatches of a class take; comes after all dispatches. There are none if the
-    /// times of all dispatches are exact.
+    /// Mean duration of a class of dispatches; comes after all dispatches. Absent if the times of
+    /// all dispatches are exact.
     KernelClass(Box<KernelClass>),
-    /// Something that the kernel did. Those of one thread, process or GPU come in groups, as calls do.
+    /// Something that the kernel did. Observations of one thread, process or GPU come in groups, as
+    /// calls do.
     Observation(Box<Observation>),
-    /// A number that was read.
+    /// A reading of a counter.
     Counter(CounterSample),
-    /// A process or thread began, ended or became another program.
+    /// A process or thread began, ended or executed another program.
     Lifetime(Lifetime),
     /// The same moment on several clocks.
     Clocks(ClockSnapshot),
-    /// A remark of the recorder.
+    /// A remark by the recorder.
     Notice(Notice),
     /// The final account, or the last one found in a truncated capture.
     Ledger(Box<Ledger>),
@@ -65,10 +66,10 @@ pub enum Event {
     End(End),
 }
 
-/// A value that was read at a time. It holds until the next one of the same counter.
+/// A reading of a counter at a time. The value holds until the counter's next reading.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CounterSample {
-    /// What was read. Of merged captures, several counters may have the same number.
+    /// The counter. In merged captures, several counters may have the same number.
     pub counter: Arc<Counter>,
     /// ns, `CLOCK_BOOTTIME`.
     pub time: u64,
@@ -81,19 +82,20 @@ pub struct CounterSample {
 pub struct FunctionInfo {
     /// The function as recorded; its `id` is what [`Call::function`] refers to.
     pub function: Function,
-    /// The domain; `None` for one that this version does not know.
+    /// The domain; `None` if this version does not know it.
     pub domain: Option<Domain>,
     /// Path of the library.
     pub library: String,
     /// Its build id in hex, or empty.
     pub build_id: String,
-    /// If this is no function but the text of markers: of which kind. Its calls are then the markers.
+    /// Set if this is not a function but the text of markers: their kind. Its calls are then the
+    /// markers.
     pub range: Option<RangeKind>,
 }
 
 #[cfg(test)]
 impl FunctionInfo {
-    /// A function of which only this is known.
+    /// A function of which nothing else is known.
     pub(crate) fn named(id: u32, name: &str, domain: Option<Domain>) -> Self {
         Self {
             function: Function {
@@ -110,18 +112,18 @@ impl FunctionInfo {
     }
 }
 
-/// What programs put into their own flow.
+/// Kinds of markers that programs emit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RangeKind {
-    /// A moment: begins and ends at once.
+    /// A moment: begins and ends at the same time.
     Mark,
-    /// Ranges of one thread, inside each other like calls.
+    /// Ranges of one thread that nest like calls.
     Nested,
-    /// Ranges that may overlap in any way. The thread is that in which they began.
+    /// Ranges that may overlap in any way. The thread is the one in which they began.
     Free,
 }
 
-/// What is known of a process.
+/// A process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProcessInfo {
     /// Process id, initial pid namespace.
@@ -138,7 +140,7 @@ pub struct ProcessInfo {
     pub start: u64,
 }
 
-/// What is known of a thread.
+/// A thread.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ThreadInfo {
     /// Its process.
@@ -152,18 +154,18 @@ pub struct ThreadInfo {
 /// How a call ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallEnd {
-    /// It returned; the content of the return register.
+    /// It returned; the value is the content of the return register.
     Returned(u64),
-    /// Still open when its thread ended.
+    /// It was still open when its thread ended.
     ThreadExited,
-    /// Still open when its process executed another program.
+    /// It was still open when its process executed another program.
     Executed,
-    /// Still open when the recording stopped.
+    /// It was still open when the recording stopped.
     RecordingStopped,
 }
 
 impl CallEnd {
-    /// Why it did not return, as output formats spell it; `None` if it did.
+    /// Why the call did not return, as output formats spell it; `None` if it did return.
     #[must_use]
     pub const fn reason(self) -> Option<&'static str> {
         match self {
@@ -188,13 +190,14 @@ pub struct Call {
     pub tid: u32,
     /// ns, `CLOCK_BOOTTIME`.
     pub begin: u64,
-    /// ns, `CLOCK_BOOTTIME`, not before `begin`; for an unfinished call the moment up to which it was open.
+    /// ns, `CLOCK_BOOTTIME`, not before `begin`; for an unfinished call, the time up to which it
+    /// was open.
     pub end: u64,
     /// Unique in the capture, never 0.
     pub correlation: u64,
-    /// The enclosing call on the same thread, 0 if none.
+    /// Correlation id of the enclosing call on the same thread, 0 if none.
     pub parent: u64,
-    /// Calls around this one.
+    /// Number of calls around this one.
     pub depth: u16,
     /// CPU on which it began.
     pub cpu: u32,
@@ -206,20 +209,21 @@ pub struct Call {
     pub args: [u64; REGISTER_ARGS],
     /// Stack argument words; 0 where there is none.
     pub stack: [u64; STACK_ARGS],
-    /// The innermost range (see [`RangeKind::Nested`]) of the thread that began directly inside [`Call::parent`] and is
-    /// around this call, by its correlation id; 0 if there is none. So this, or else the parent, is what stands directly
-    /// around the call, as [`Call::around`] has it.
+    /// Correlation id of the thread's innermost range (see [`RangeKind::Nested`]) that began
+    /// directly inside [`Call::parent`] and is around this call; 0 if there is none. The call is
+    /// directly enclosed by this range if there is one, else by the parent: see [`Call::around`].
     pub range: u64,
-    /// The request, if this is one to the driver; arguments are then here.
+    /// For a request to the driver: the request with its arguments.
     pub request: Option<Box<Request>>,
-    /// External correlation id, which the program had given to a profiler for what this thread does.
+    /// External correlation id that the program had set for the work of this thread.
     pub external: Option<u64>,
-    /// What pointers among its arguments, and its result, pointed to, as far as that was read.
+    /// Data that its pointer arguments and its result pointed to, as far as it was read.
     pub pointees: Vec<Pointee>,
 }
 
 impl Call {
-    /// What stands directly around the call on its thread, be it a range or a call: its correlation id, 0 if nothing does.
+    /// Correlation id of the range or call that directly encloses this call on its thread; 0 if
+    /// none.
     #[must_use]
     pub fn around(&self) -> u64 {
         if self.range == 0 {
@@ -229,7 +233,8 @@ impl Call {
         }
     }
 
-    /// The bytes that the call has stored where an argument word points to; `None` if they were not read.
+    /// The bytes that the call stored through the pointer in an argument word; `None` if they were
+    /// not read.
     #[must_use]
     pub fn stored_bytes(&self, word: u8) -> Option<&[u8]> {
         let found = self
@@ -242,7 +247,8 @@ impl Call {
         }
     }
 
-    /// The number of four or eight bytes that the call has stored where an argument word points to; `None` if it was not read.
+    /// The four- or eight-byte number that the call stored through the pointer in an argument word;
+    /// `None` if it was not read.
     #[must_use]
     pub fn stored(&self, word: u8) -> Option<u64> {
         let bytes = self.stored_bytes(word)?;
@@ -253,7 +259,7 @@ impl Call {
     }
 }
 
-/// The beginning or end of a process or thread.
+/// A beginning, end, exec or renaming of a process or thread.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lifetime {
     /// ns, `CLOCK_BOOTTIME`.
@@ -279,9 +285,9 @@ pub enum LifetimeChange {
         /// The creator's thread id.
         creator: u32,
     },
-    /// The process executed another program; its `comm` from then on.
+    /// The process executed another program.
     Executed {
-        /// New name.
+        /// The new `comm`.
         name: String,
     },
     /// The task ended.

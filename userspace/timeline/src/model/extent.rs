@@ -1,4 +1,4 @@
-//! From when to when a recording went, without reading its records.
+//! Begin and end of a recording, found without reading its records.
 
 use std::{
     io::{Read, Seek},
@@ -12,7 +12,8 @@ use gputrace_capture::{Block, CaptureReader, Meta, ReadError};
 pub struct Extent {
     /// When it began.
     pub begin: u64,
-    /// When it ended; in a capture that ends too early, the latest moment that its metadata names. Not before `begin`.
+    /// When it ended; for a capture that ends too early, the latest time that its metadata
+    /// mentions. Not before `begin`.
     pub end: u64,
 }
 
@@ -25,7 +26,7 @@ impl Extent {
         Self::read(&mut CaptureReader::open(path)?)
     }
 
-    /// The extent of what `reader`, which must be at its beginning, reads.
+    /// The extent of the capture in `reader`, which must be at its beginning.
     ///
     /// # Errors
     /// As [`Extent::of`].

@@ -1,6 +1,7 @@
-//! The GPU's part of the event model: agents, queues, kernels, dispatches and copies, with times that say
-//! how well they are known.
+//! The GPU part of the event model: agents, queues, kernels, dispatches and copies. Times say how
+//! well they are known.
 
+pub use gputrace_tomography::Lengths;
 use std::sync::Arc;
 
 use gputrace_capture::{
@@ -9,23 +10,23 @@ use gputrace_capture::{
 };
 use gputrace_kfd::clock::ClockSample;
 
-/// How well the times of a dispatch or copy are known. The order is that of knowledge, least first.
+/// How well the times of a dispatch or copy are known, from least to best.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Quality {
-    /// Only when it was submitted.
+    /// Only the time of submission is known.
     #[default]
     Submitted,
-    /// Between its submission and something later on the same queue whose time is exact.
+    /// It ran between its submission and a later event on the same queue whose time is exact.
     Bounded,
-    /// As [`Quality::Bounded`], narrowed by watching the queue's read index. Begin and end are estimates by its pace,
-    /// within what is proven.
+    /// As [`Quality::Bounded`], narrowed by watching the queue's read index. Begin and end are
+    /// estimated from the index's pace, within the proven window.
     Sampled,
     /// The GPU wrote its begin and end into the completion signal.
     Exact,
 }
 
 impl Quality {
-    /// The word that every output uses.
+    /// The name that every output uses.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -36,14 +37,14 @@ impl Quality {
         }
     }
 
-    /// Whether a span of this quality may be drawn among the GPU's own: it is as long as it looks.
+    /// Whether a span of this quality may be drawn among the GPU's own: its length is real.
     #[must_use]
     pub const fn is_drawn(self) -> bool {
         matches!(self, Self::Exact | Self::Sampled)
     }
 }
 
-/// The moments between which something is proven to have happened; ns, `CLOCK_BOOTTIME`.
+/// The interval in which something is proven to have happened; ns, `CLOCK_BOOTTIME`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Window {
     /// Not before this.
@@ -55,12 +56,14 @@ pub struct Window {
 /// When the GPU worked on something.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GpuTime {
-    /// What the rest is worth.
+    /// How well the times are known.
     pub quality: Quality,
-    /// Begin, ns `CLOCK_BOOTTIME`. With [`Quality::Exact`] it is right within the windows; with [`Quality::Sampled`]
-    /// it is the most likely one of its window; with less it is the earliest possible.
+    /// Begin, ns `CLOCK_BOOTTIME`. With [`Quality::Exact`] it is correct to within the window, with
+    /// [`Quality::Sampled`] the most likely time in the window, otherwise the earliest possible
+    /// time.
     pub begin: u64,
-    /// End, not before `begin`: exact, most likely, or the latest proven; without any proof equal to `begin`.
+    /// End, not before `begin`: exact, most likely, or the latest proven; equal to `begin` if
+    /// nothing proves an end.
     pub end: u64,
     /// When it began.
     pub begin_window: Window,
@@ -68,13 +71,14 @@ pub struct GpuTime {
     pub end_window: Window,
     /// Whether it is known not to have ended when the recording stopped.
     pub unfinished: bool,
-    /// Where the length is that of the dispatch's class and not its own: which class, and how sure its mean is. `None` where
-    /// begin and end are exact, or no class has told anything.
+    /// Set where the length is the mean of the dispatch's class instead of its own: the class, and
+    /// the error of its mean. `None` where begin and end are exact, or where the class has no mean.
     pub estimate: Option<Estimate>,
 }
 
 impl GpuTime {
-    /// Whether begin and end are a span of its own: exact, between looks, or as long as its class takes on average.
+    /// Whether begin and end make a span that may be drawn: exact, sampled, or with the mean length
+    /// of its class.
     #[must_use]
     pub const fn is_drawn(&self) -> bool {
         self.quality.is_drawn() || self.estimate.is_some()
@@ -86,12 +90,14 @@ impl GpuTime {
 pub struct Estimate {
     /// [`KernelClass::number`].
     pub class: u32,
-    /// Standard error of that mean when the dispatch was given out, ns. Single dispatches may differ from the mean by more.
+    /// Standard error of that mean when the dispatch was emitted, ns. Single dispatches may differ
+    /// from the mean by more.
     pub error: u64,
 }
 
-/// Dispatches that are expected to take about the same time: of one kernel, with one grid and one workgroup, by one process on
-/// one agent. Means are estimated from all that is known of when queues were taken from.
+/// A class of dispatches that are expected to take about the same time: same kernel, grid,
+/// workgroup, process and agent. Means are estimated from everything known about when the GPU took
+/// packets from queues.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct KernelClass {
     /// Number in this timeline, dense from 0.
@@ -104,33 +110,37 @@ pub struct KernelClass {
     pub kernel: Option<u32>,
     /// `kernel_object` of the packets.
     pub kernel_object: u64,
-    /// Work-items in all.
+    /// Size of the grid in work-items.
     pub grid: [u32; 3],
-    /// Work-items of a workgroup.
+    /// Size of a workgroup in work-items.
     pub workgroup: [u32; 3],
-    /// Its dispatches in the recording, also those with exact times.
+    /// Its dispatches in the recording, including those with exact times.
     pub count: u64,
     /// Mean duration of a dispatch; `Some` only with [`Told::Apart`].
     pub mean: Option<Mean>,
-    /// Whether there is such a mean, and why not.
+    /// Whether the mean is known, and if not, why.
     pub told: Told,
+    /// Its two lengths, if it clearly has two; `Some` only with [`Told::Apart`]. No dispatch is
+    /// near the mean then.
+    pub lengths: Option<Lengths>,
 }
 
-/// A mean and how far it may be from the truth.
+/// A mean and its standard error.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Mean {
     /// ns, finite, not negative.
     pub value: f64,
-    /// Standard error, ns, finite, not negative: the truth is within two of them in about 95 % of cases.
+    /// Standard error, ns, finite, not negative: the truth is within two of them in about 95 % of
+    /// cases.
     pub error: f64,
 }
 
-/// What could be told of how long the dispatches of a class take.
+/// What could be found out about the duration of a class's dispatches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Told {
     /// Their mean is known.
     Apart,
-    /// Only what they take together with others that always run beside them is known.
+    /// Only the sum with other classes that always run beside it is known.
     Mixed,
     /// Nothing says how long they take.
     #[default]
@@ -138,7 +148,7 @@ pub enum Told {
 }
 
 impl Told {
-    /// The word that every output uses.
+    /// The name that every output uses.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -149,7 +159,7 @@ impl Told {
     }
 }
 
-/// A sample of a GPU's clock from the capture, for a model of that clock.
+/// Converts a clock sample of the capture for the model of that GPU's clock.
 #[must_use]
 pub fn clock_sample(clock: &GpuClock) -> ClockSample {
     ClockSample {
@@ -162,7 +172,7 @@ pub fn clock_sample(clock: &GpuClock) -> ClockSample {
     }
 }
 
-/// An agent of the node, with its number among those of its kind.
+/// An agent of the node, with its numbers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AgentInfo {
     /// As recorded.
@@ -171,7 +181,8 @@ pub struct AgentInfo {
     pub absolute_index: u32,
     /// Number among agents of its kind, from 0 in order of `node_id`.
     pub type_index: u32,
-    /// How outputs call it: `Agent N` by its number among all agents, unless the user wants another.
+    /// Its name in outputs: `Agent N` by its number among all agents, unless the user has chosen
+    /// another.
     pub label: String,
 }
 
@@ -186,12 +197,13 @@ pub struct QueueInfo {
     pub id: u64,
     /// KFD topology node of its agent, if known.
     pub node_id: Option<u32>,
-    /// Packets that its ring holds.
+    /// Capacity of its ring in packets.
     pub packets: u32,
-    /// The driver's number of it, if its creation was traced (`AMDKFD_IOC_CREATE_QUEUE`, joined by the ring's address).
+    /// The driver's number for it, if its creation was traced (`AMDKFD_IOC_CREATE_QUEUE`, matched
+    /// by the ring's address).
     pub kfd_id: Option<u32>,
-    /// Whether it is older than the recording, as far as its first packet here shows: nobody knows which packets were
-    /// executed before that one.
+    /// Whether the queue is older than the recording, judging by its first packet here: packets
+    /// executed before that one are unknown.
     pub is_older: bool,
 }
 
@@ -206,22 +218,23 @@ pub struct KernelInfo {
     pub pid: u32,
     /// As recorded; `name` is mangled.
     pub kernel: Kernel,
-    /// As C++ declares it: the name for people. The mangled one if it cannot be demangled.
+    /// Its name as declared in C++, for people; the mangled name if it cannot be demangled.
     pub demangled: String,
-    /// The name that outputs show: `demangled`, unless the user wants another.
+    /// The name that outputs show: `demangled`, unless the user has chosen another.
     pub shown: String,
-    /// What it does if it is one of HIP's own (`blitcl.cpp` of ROCclr); `None` for a kernel of the program's.
+    /// What the kernel does if it is one of HIP's own (`blitcl.cpp` of ROCclr); `None` for a kernel
+    /// of the program.
     pub runtime: Option<RuntimeKernel>,
-    /// Of which kernel this is another name; `None`, but where outputs call kernels after ranges.
+    /// Set where outputs name kernels after ranges: the kernel for which this is another name.
     pub renamed: Option<Renamed>,
 }
 
-/// A kernel that is called after the range in which it was launched.
+/// A kernel renamed after the range in which it was launched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Renamed {
     /// Number of the kernel itself.
     pub kernel: u32,
-    /// Number of the function that is the range's text (see [`Origin::range`]).
+    /// Number of the function that stands for the range's text (see [`Origin::range`]).
     pub range: u32,
 }
 
@@ -229,13 +242,14 @@ impl KernelInfo {
     /// Suffix of the symbol of a kernel's descriptor (LLVM's `AMDGPUUsage`).
     const DESCRIPTOR: &str = ".kd";
 
-    /// Number of the kernel that runs, whatever outputs call it.
+    /// Number of the kernel that runs, regardless of its name in outputs.
     #[must_use]
     pub fn own_id(&self) -> u32 {
         self.renamed.map_or(self.id, |renamed| renamed.kernel)
     }
 
-    /// The name that outputs show; the mangled one where there is no other. Empty if it has no name.
+    /// The name that outputs show, or the mangled name if there is no other. Empty if it has no
+    /// name.
     #[must_use]
     pub fn shown_name(&self) -> &str {
         match self.shown.as_str() {
@@ -244,7 +258,8 @@ impl KernelInfo {
         }
     }
 
-    /// The name of its descriptor's symbol: rocprofv3's `kernel_name`, and what `--mangled-kernels` shows. Empty if it has no name.
+    /// Name of its descriptor's symbol: rocprofv3's `kernel_name`, and what `--mangled-kernels`
+    /// shows. Empty if the kernel has no name.
     #[must_use]
     pub fn symbol(&self) -> String {
         match self.kernel.name.as_str() {
@@ -253,8 +268,9 @@ impl KernelInfo {
         }
     }
 
-    /// That symbol demangled, as binutils and rocprofv3 (`demangled_kernel_name`) write it: `scale(float*) [clone .kd]`, but
-    /// `small.kd` for a function of C.
+    /// Demangled name of its descriptor's symbol, as binutils and rocprofv3
+    /// (`demangled_kernel_name`) write it: `scale(float*) [clone .kd]`, but `small.kd` for a C
+    /// function.
     #[must_use]
     pub fn demangled_symbol(&self) -> String {
         if self.demangled == self.kernel.name || self.demangled.is_empty() {
@@ -265,23 +281,23 @@ impl KernelInfo {
     }
 }
 
-/// What a kernel of HIP's own does. HIP copies and fills by kernels what is small, what stays on a GPU, and all
-/// where SDMA engines are off.
+/// What a kernel of HIP's own does. HIP uses kernels for small copies and fills, for those within
+/// one GPU, and for all of them where SDMA engines are off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum RuntimeKernel {
     /// Copies memory or images.
     Copy,
     /// Fills memory or images.
     Fill,
-    /// Waits, schedules, sets up.
+    /// Anything else: waits, schedules, sets up.
     Other,
 }
 
 impl RuntimeKernel {
-    /// Names of HIP's own kernels begin so.
+    /// Prefix of the names of HIP's own kernels.
     const PREFIX: &str = "__amd_rocclr_";
 
-    /// By the kernel's name; `None` for a kernel of the program's.
+    /// Determined from the kernel's name; `None` for a kernel of the program.
     #[must_use]
     pub fn of(name: &str) -> Option<Self> {
         let name = name.strip_prefix(Self::PREFIX)?;
@@ -294,7 +310,7 @@ impl RuntimeKernel {
         })
     }
 
-    /// The word that outputs use.
+    /// The name that outputs use.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -314,41 +330,45 @@ pub struct CodeObjectInfo {
     pub code_object: gputrace_capture::gpu::CodeObject,
 }
 
-/// Who asked for something that the GPU does.
+/// Who submitted work to the GPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Origin {
     /// Process id, initial pid namespace.
     pub pid: u32,
-    /// Thread that submitted it; 0 if nobody saw that: of a queue that was in use when the recorder came, packets
-    /// before the first doorbell.
+    /// Thread that submitted it; 0 if unknown: for a queue that was in use when the recording
+    /// began, packets before the first observed doorbell.
     pub tid: u32,
-    /// When, ns `CLOCK_BOOTTIME`; with a `tid` of 0 when it had been submitted and not been taken by the GPU.
+    /// When, ns `CLOCK_BOOTTIME`; if `tid` is 0, a time at which it had been submitted but not yet
+    /// taken by the GPU.
     pub time: u64,
     /// Correlation id of the innermost API call that submitted it; 0 if none is recorded.
     pub innermost: u64,
-    /// Correlation id of the outermost.
+    /// Correlation id of the outermost such call.
     pub outermost: u64,
-    /// `hipStream_t` that such a call was given; 0 is the null stream, `None` not known.
+    /// `hipStream_t` argument of such a call; 0 is the null stream, `None` if unknown.
     pub stream: Option<u64>,
-    /// Whether a thread of HIP's submitted it later than the call that asked for it (`AMD_DIRECT_DISPATCH=0`): that is the
-    /// outermost, of another thread, and was found by the order of its stream.
+    /// Whether one of HIP's own threads submitted it later than the call that asked for it
+    /// (`AMD_DIRECT_DISPATCH=0`). That call is then `outermost`; it belongs to another thread and
+    /// was found by the order of work in its stream.
     pub deferred: bool,
-    /// The innermost range of the thread (see [`crate::model::event::RangeKind::Nested`]), or the last mark directly inside it or
-    /// outside of all: number of the function that is its text. Known when the event is emitted.
+    /// The thread's innermost range (see [`crate::model::event::RangeKind::Nested`]), or the last
+    /// mark directly inside it or outside all ranges: number of the function that stands for its
+    /// text. Known when the event is emitted.
     pub range: Option<u32>,
     /// As in [`crate::model::event::Call`].
     pub external: Option<u64>,
 }
 
-/// What was read of a counter while a dispatch ran.
+/// What was read from a counter while a dispatch ran.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Reading {
-    /// Of the dispatch's agent: its own, or one of the dispatch's process on it. Of merged captures, several counters may
-    /// have the same number.
+    /// A counter of the dispatch's agent, or of the dispatch's process on that agent. In merged
+    /// captures, several counters may have the same number.
     pub counter: Arc<Counter>,
-    /// The mean of the readings; of a counter that only grows, by how much it grew from the first to the last. Finite.
+    /// Mean of the readings; for a counter that only grows, the growth from the first reading to
+    /// the last. Finite.
     pub value: f64,
-    /// Readings that lie within the dispatch; at least two of a counter that only grows.
+    /// Number of readings within the dispatch; at least two for a counter that only grows.
     pub readings: u64,
 }
 
@@ -357,7 +377,7 @@ pub struct Reading {
 pub struct Dispatch {
     /// Number in this timeline, dense from 1, about in the order of submission.
     pub id: u64,
-    /// Who asked.
+    /// Who submitted it.
     pub origin: Origin,
     /// [`QueueInfo::number`].
     pub queue: u32,
@@ -369,15 +389,15 @@ pub struct Dispatch {
     pub kernel: Option<u32>,
     /// `kernel_object` of the packet.
     pub kernel_object: u64,
-    /// Work-items of a workgroup.
+    /// Size of a workgroup in work-items.
     pub workgroup: [u32; 3],
-    /// Work-items in all.
+    /// Size of the grid in work-items.
     pub grid: [u32; 3],
-    /// Bytes of private memory of a work-item.
+    /// Private memory of a work-item in bytes.
     pub private_size: u32,
-    /// Bytes of group memory of a workgroup, dynamic included.
+    /// Group memory of a workgroup in bytes, including dynamic memory.
     pub group_size: u32,
-    /// Address of the arguments.
+    /// Address of the kernel arguments.
     pub kernarg: u64,
     /// Completion signal, 0 if none.
     pub signal: u64,
@@ -385,25 +405,26 @@ pub struct Dispatch {
     pub barrier: bool,
     /// Whether the packet was read from the ring later, see `packet_flags::READ_LATER`.
     pub read_later: bool,
-    /// When.
+    /// When it ran.
     pub time: GpuTime,
-    /// Counters that were read while it ran, if its times are real ([`Quality::is_drawn`]). Known when the event is emitted.
+    /// Counters that were read while it ran, if its times are real ([`Quality::is_drawn`]). Known
+    /// when the event is emitted.
     pub readings: Vec<Reading>,
 }
 
 /// Direction of a copy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Direction {
-    /// Not known: an agent could not be told.
+    /// Unknown, because an agent is unknown.
     #[default]
     Unknown,
-    /// Between two places of the host.
+    /// From host to host.
     HostToHost,
-    /// To a GPU.
+    /// From host to GPU.
     HostToDevice,
-    /// From a GPU.
+    /// From GPU to host.
     DeviceToHost,
-    /// Within a GPU or between two.
+    /// Within a GPU or between two GPUs.
     DeviceToDevice,
 }
 
@@ -421,12 +442,12 @@ impl Direction {
     }
 }
 
-/// A copy by an engine of a GPU (or by a kernel of ROCr's own).
+/// A copy by an SDMA engine (or by one of ROCr's own kernels).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Copy {
     /// Number in this timeline, dense from 1.
     pub id: u64,
-    /// Who asked.
+    /// Who submitted it.
     pub origin: Origin,
     /// Direction.
     pub direction: Direction,
@@ -440,10 +461,10 @@ pub struct Copy {
     pub source: u64,
     /// Bytes.
     pub bytes: u64,
-    /// Engine as one bit; 0 if ROCr chose.
+    /// Engine as one bit; 0 if ROCr chose it.
     pub engine: u32,
     /// Completion signal, 0 if none.
     pub signal: u64,
-    /// When.
+    /// When it ran.
     pub time: GpuTime,
 }

@@ -1,11 +1,11 @@
-//! What reaches the GPU's work, in the order of time.
+//! Inputs for deriving the GPU's work, in order of time.
 
 use gputrace_abi::{
     gpu::{Completion, Copy, Packet, QueueState, ScratchState},
     record::{Task, task_op},
 };
 
-/// A record, or something else that has its place in time.
+/// A record about the GPU's work, or another event that matters to it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Item {
     Packet(Packet),
@@ -13,9 +13,9 @@ pub(crate) enum Item {
     Copy(Copy),
     Queue(QueueState),
     Scratch(ScratchState),
-    /// The driver has made a queue.
+    /// The driver has created a queue.
     Ring(Ring),
-    /// The process is another program from now on, or the id is another process's.
+    /// The process executed another program, or the process id was reused.
     Restart {
         time: u64,
         pid: u32,
@@ -28,7 +28,7 @@ pub(crate) enum Item {
 }
 
 impl Item {
-    /// What a task's beginning or end means for the GPU's work.
+    /// What the beginning or end of a task means for the GPU's work.
     pub(crate) fn of_task(task: &Task) -> Option<Item> {
         let (time, pid) = (task.time, task.pid);
         match task.op {
@@ -38,7 +38,7 @@ impl Item {
         }
     }
 
-    /// When it was made, ns.
+    /// Time of the item, ns `CLOCK_BOOTTIME`.
     pub(crate) fn time(&self) -> u64 {
         match self {
             Self::Packet(packet) => packet.time,
@@ -52,17 +52,17 @@ impl Item {
     }
 }
 
-/// A queue that the driver has made (`AMDKFD_IOC_CREATE_QUEUE`).
+/// A queue that the driver created (`AMDKFD_IOC_CREATE_QUEUE`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ring {
     pub(crate) time: u64,
     pub(crate) pid: u32,
-    /// Address of the packets: what it has in common with HSA's queue.
+    /// Address of the packets, by which it is matched with HSA's queue.
     pub(crate) address: u64,
     pub(crate) queue: KfdQueue,
 }
 
-/// A queue as the driver numbers it.
+/// A queue by its number in the driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct KfdQueue {
     pub(crate) id: u32,

@@ -1,5 +1,4 @@
-//! What a recording is made of, once it is read: events and their parts. Nothing here reads records or draws
-//! conclusions.
+//! The parts of a recording as events. Nothing here reads records or draws conclusions.
 
 pub mod event;
 pub mod extent;

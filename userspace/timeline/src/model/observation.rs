@@ -1,4 +1,4 @@
-//! What the kernel did to or for a thread, a process or a GPU: events without a function and a caller.
+//! Actions of the kernel on a thread, a process or a GPU: events without a function and a caller.
 
 use std::{borrow::Cow, fmt};
 
@@ -19,28 +19,28 @@ pub struct Observation {
     pub domain: u8,
     /// What it is, e.g. `sleeping`.
     pub name: Cow<'static, str>,
-    /// Whom it belongs to.
+    /// The thread, process or GPU that it concerns.
     pub whose: Whose,
     /// ns, `CLOCK_BOOTTIME`.
     pub begin: u64,
-    /// ns, `CLOCK_BOOTTIME`; equal to `begin` for what takes no time. Of one that is not over, the moment up to which
-    /// it is known to have lasted.
+    /// ns, `CLOCK_BOOTTIME`; equal to `begin` for a moment. For an observation that is not over,
+    /// the time up to which it is known to have lasted.
     pub end: u64,
     /// Whether it was not over when the recording stopped.
     pub is_open: bool,
-    /// What else is known of it.
+    /// Further data.
     pub fields: Vec<ObservedField>,
 }
 
 impl Observation {
-    /// A field by name.
+    /// The value of the field called `name`.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&FieldValue> {
         let field = self.fields.iter().find(|field| field.name == name)?;
         Some(&field.value)
     }
 
-    /// How long it took, ns.
+    /// Duration in ns.
     #[must_use]
     pub fn duration(&self) -> u64 {
         self.end.saturating_sub(self.begin)
@@ -67,7 +67,7 @@ impl ObservedField {
     }
 }
 
-/// Value of a field. `Display` gives the form for people.
+/// Value of a field. `Display` gives the human-readable form.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FieldValue {
     /// A number.
@@ -76,9 +76,9 @@ pub enum FieldValue {
     Signed(i64),
     /// An address or bits.
     Hex(u64),
-    /// Words.
+    /// Text.
     Text(Cow<'static, str>),
-    /// It lies beyond what was copied.
+    /// The field lies beyond the bytes that were copied.
     Missing,
 }
 
@@ -94,7 +94,7 @@ impl fmt::Display for FieldValue {
     }
 }
 
-/// Whom an observation belongs to. Numbers that are not known are 0.
+/// The thread, process or GPU that an observation concerns. Unknown numbers are 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Whose {
     /// Process id, initial pid namespace.
@@ -105,10 +105,10 @@ pub struct Whose {
     pub gpu_id: u32,
 }
 
-/// Name of stretches in which a thread could run and had no processor.
+/// Name of the periods in which a thread was runnable but had no CPU.
 pub const RUNNABLE: &str = "waiting for a CPU";
 
-/// The observations of a record: a thread that slept, and then waited for a processor.
+/// The observations of one record: a thread that slept, and then waited for a CPU.
 pub(crate) fn off_cpu(off: &OffCpu) -> Vec<Observation> {
     let is_open = off.header.kind == kind::OFF_CPU_OPEN;
     let end = off.end.max(off.begin);
@@ -149,7 +149,7 @@ pub(crate) fn off_cpu(off: &OffCpu) -> Vec<Observation> {
     stretches
 }
 
-/// What a thread in this state does: `TASK_…` of `linux/sched.h`.
+/// What a thread in this state does; states are `TASK_…` of `linux/sched.h`.
 fn sleep(state: u32) -> &'static str {
     match state & STATE_WAITING {
         1 => "sleeping",
@@ -161,7 +161,7 @@ fn sleep(state: u32) -> &'static str {
     }
 }
 
-/// Reads a record; `None` if it makes no sense.
+/// Decodes a record; `None` if it is malformed.
 pub(crate) fn read_off_cpu(raw: RawRecord<'_>) -> Option<OffCpu> {
     let off = OffCpu::read_from_bytes(raw.bytes).ok()?;
     (usize::from(off.header.domain) < DOMAINS && off.header.cpu < MAX_CPUS).then_some(off)
@@ -197,7 +197,7 @@ mod tests {
                 (RUNNABLE.to_owned(), 150, 200, false)
             ]
         );
-        // Preempted: it could always run.
+        // Preempted: it was runnable all the time.
         assert_eq!(
             shown(&off(0, 100)),
             [(RUNNABLE.to_owned(), 100, 200, false)]
@@ -206,7 +206,7 @@ mod tests {
             shown(&off(0x100, 100)),
             [(RUNNABLE.to_owned(), 100, 200, false)]
         );
-        // Nobody was seen to wake it.
+        // No wake-up was recorded.
         assert_eq!(
             shown(&off(2, 0)),
             [("sleeping uninterruptibly".to_owned(), 100, 200, false)]
@@ -226,7 +226,7 @@ mod tests {
                 (RUNNABLE.to_owned(), 130, 200, true)
             ]
         );
-        // Clocks of different processors may disagree by some ns.
+        // Clocks of different CPUs may differ by some ns.
         open.woken = 90;
         assert_eq!(shown(&open)[0], ("sleeping".to_owned(), 100, 100, false));
     }

@@ -1,10 +1,10 @@
-//! A bound and a reader that all decoders of records share.
+//! A bound and a helper that all record decoders share.
 
-/// CPUs that a record can name. Linux on x86-64 supports at most 8192; the bound keeps a damaged or
-/// hostile capture from making the tables per CPU grow without limit.
+/// Maximum number of CPUs that records can name. Linux on x86-64 supports at most 8192; the bound
+/// keeps a damaged or hostile capture from growing the per-CPU tables without limit.
 pub(crate) const MAX_CPUS: u32 = 1 << 16;
 
-/// The name in a `comm` field: up to the first NUL; bytes that are not UTF-8 are replaced.
+/// The name in a `comm` field, up to the first NUL. Bytes that are not UTF-8 are replaced.
 pub(crate) fn name(comm: &[u8]) -> String {
     let name = comm.split(|byte| *byte == 0).next().unwrap_or_default();
     String::from_utf8_lossy(name).into_owned()

@@ -1,12 +1,12 @@
-//! What a reader found in the capture, to be held against the recorder's account.
+//! Counts of what was read from the capture, to compare with the recorder's account.
 
 use gputrace_abi::domain::DOMAINS;
 use gputrace_capture::ledger::Ledger;
 
 use crate::model::raw::MAX_CPUS;
 
-/// Calls of one domain that began on one CPU; for domains of the GPU's work, records that were made there, all
-/// of them finished.
+/// Calls of one domain that began on one CPU. For domains of the GPU's work: records made on that
+/// CPU, all of them finished.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CallCount {
     /// Finished calls.
@@ -15,28 +15,29 @@ pub struct CallCount {
     pub unfinished: u64,
 }
 
-/// Counts of everything read.
+/// Counts of everything that was read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
     /// Indexed by CPU, then domain.
     calls: Vec<[CallCount; DOMAINS]>,
     /// Process and thread events.
     pub tasks: u64,
-    /// Records of a kind that this version does not know.
+    /// Records of a kind unknown to this version.
     pub unknown_records: u64,
-    /// Records of a known kind with a size or content that it cannot have.
+    /// Records of a known kind with an invalid size or content.
     pub malformed_records: u64,
-    /// Blocks that this version does not know.
+    /// Blocks unknown to this version.
     pub unknown_blocks: u64,
-    /// Calls whose recorded end lay before their beginning and was moved to it. The kernel's clock may
-    /// disagree by some nanoseconds between CPUs while it is being adjusted.
+    /// Calls whose recorded end lay before their begin and was set to the begin. The kernel's clock
+    /// may differ by some nanoseconds between CPUs while it is being adjusted.
     pub adjusted_ends: u64,
-    /// Records of packets that another record had told of: programs write a packet twice where two threads ring
-    /// the same doorbell. Known when the timeline has ended.
+    /// Packets that another record had already described: programs write a packet twice where two
+    /// threads ring the same doorbell. Known when the timeline has ended.
     pub duplicate_packets: u64,
-    /// Texts, annotations and results that calls point to and that nobody could read.
+    /// Texts, annotations and results behind pointers of calls that could not be read.
     pub unreadable_values: u64,
-    /// What to say if only what programs select is shown, and they have selected nothing. Known when the timeline has ended.
+    /// The message to show if only regions selected by programs are shown and no program has
+    /// selected any. Known when the timeline has ended.
     pub nothing_selected: Option<String>,
 }
 
@@ -52,7 +53,7 @@ impl Tally {
             .unwrap_or_default()
     }
 
-    /// All calls and records of the GPU's work.
+    /// Sum over all domains and CPUs.
     #[must_use]
     pub fn total(&self) -> CallCount {
         let mut sum = CallCount::default();
@@ -63,7 +64,8 @@ impl Tally {
         sum
     }
 
-    /// Whether the capture holds exactly the calls and records that a complete `ledger` says were written.
+    /// Whether the capture holds exactly the calls and records that a complete `ledger` counts as
+    /// written.
     #[must_use]
     pub fn agrees(&self, ledger: &Ledger) -> bool {
         let total = self.total();
@@ -78,7 +80,7 @@ impl Tally {
         rows_agree && (total.finished, total.unfinished) == (said.written, said.unfinished)
     }
 
-    /// Adds what was found in another capture, whose CPUs begin at `first_cpu` here.
+    /// Adds the counts of another capture, whose CPU numbers begin at `first_cpu` here.
     pub fn absorb(&mut self, other: &Self, first_cpu: u32) {
         for (cpu, row) in (first_cpu..MAX_CPUS).zip(&other.calls) {
             if self.calls.len() <= cpu as usize {

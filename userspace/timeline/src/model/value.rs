@@ -5,7 +5,8 @@ use std::fmt;
 use gputrace_catalog::flags::Flags;
 use gputrace_kfd::ioctl::Value;
 
-/// A decoded value. `Display` gives the form for people; exporters with typed attributes match on it.
+/// A decoded value. `Display` gives the human-readable form; exporters with typed attributes match
+/// on the variants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ArgValue<'a> {
     /// An address, a handle, or a word of unknown type: shown in hex.
@@ -25,14 +26,14 @@ pub enum ArgValue<'a> {
         /// Third.
         z: u32,
     },
-    /// A `hipError_t` or `hsa_status_t`, and its name if it is known.
+    /// A `hipError_t` or `hsa_status_t`, with its name if known.
     Status {
         /// The number.
         code: u32,
         /// The enumerator in the public header.
         name: Option<&'static str>,
     },
-    /// A choice or flags of the driver, shown by name.
+    /// An enumerator or flags of the driver, shown by name.
     Named(Value),
     /// An enumerator that the catalogue knows.
     Enumerator {
@@ -41,23 +42,24 @@ pub enum ArgValue<'a> {
         /// The name in the public header.
         name: &'static str,
     },
-    /// Bits that have names.
+    /// A set of named flags.
     Flags(Flags),
     /// A floating-point number: the bits of an `f64`.
     Real(u64),
     /// A string.
     Text {
-        /// Its beginning, or all of it.
+        /// The text, or its beginning if `cut`.
         text: &'a str,
-        /// Whether it goes on.
+        /// Whether the text was cut.
         cut: bool,
     },
-    /// Where the function was to store something that is not known: it failed, has not returned, or
-    /// what is there could not be read.
+    /// The address of an output parameter whose value is unknown: the function failed, has not
+    /// returned, or the memory could not be read.
     Place(u64),
-    /// The argument lies where records hold nothing (floating-point registers, far up the stack).
+    /// The argument is in a place that records do not contain (floating-point registers, far up the
+    /// stack).
     Unrecorded,
-    /// The argument lies on the stack, which could not be read at that moment.
+    /// The argument is on the stack, which could not be read at that moment.
     Unreadable,
 }
 
@@ -78,7 +80,7 @@ impl fmt::Display for ArgValue<'_> {
             Self::Enumerator { name, .. } => f.write_str(name),
             Self::Flags(flags) => flags.fmt(f),
             Self::Real(bits) => {
-                // One that came from a `float` in the digits that a `float` has.
+                // A value that came from a `float` is shown with a `float`'s digits.
                 let (double, float) = (f64::from_bits(bits), f64::from_bits(bits) as f32);
                 if f64::from(float) == double {
                     write!(f, "{float}")

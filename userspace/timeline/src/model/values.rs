@@ -1,4 +1,5 @@
-//! What pointers of calls point to: found before the call that they belong to, which is made known when it is over.
+//! Data that pointer arguments of calls point to. Their records come before the record of the call
+//! itself, which is written when the call ends.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -6,41 +7,42 @@ use foldhash::fast::RandomState;
 use gputrace_abi::values::{UNREAD_SIZE, VALUE_SIZE, Value, annotation, value_flags};
 use zerocopy::FromBytes as _;
 
-/// What a pointer of a call pointed to.
+/// What a pointer argument or result of a call pointed to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pointee {
-    /// Which word of the call held the pointer: 0 to 5 the argument registers, from 6 on the words of stack arguments,
-    /// then [`gputrace_abi::values::RESULT_WORD`]; [`u8::MAX`] if no word did.
+    /// The word of the call that held the pointer: 0 to 5 are the argument registers, from 6 on
+    /// come the words of stack arguments, then [`gputrace_abi::values::RESULT_WORD`]; [`u8::MAX`]
+    /// if no word held it.
     pub word: u8,
-    /// Whether it was read when the function returned; else when it was called.
+    /// Whether it was read when the function returned; otherwise at its entry.
     pub at_return: bool,
-    /// What was there.
+    /// The data.
     pub data: PointeeData,
 }
 
-/// Contents of memory.
+/// Data read from memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PointeeData {
     /// A string; bytes that are not UTF-8 are replaced.
     Text {
-        /// Its beginning, or all of it.
+        /// The text, or its beginning if `cut`.
         text: String,
-        /// Whether it goes on.
+        /// Whether the text was cut.
         cut: bool,
     },
     /// Bytes.
     Bytes(Vec<u8>),
-    /// An annotation of a region.
+    /// An annotation.
     Annotation(Annotation),
-    /// No memory that can be read.
+    /// The memory could not be read.
     Unreadable,
 }
 
-/// What a program has annotated a region with, or what is known of a call besides its arguments: rank and size of a
-/// collective's communicator.
+/// An annotation of a region by the program, or a fact about a call that is not among its
+/// arguments: rank and size of a collective's communicator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Annotation {
-    /// What it is called, by the program if it is the program's.
+    /// Its name; chosen by the program for the program's own annotations.
     pub name: String,
     /// Its value.
     pub value: AnnotationValue,
@@ -51,9 +53,9 @@ pub struct Annotation {
 pub enum AnnotationValue {
     /// A string; bytes that are not UTF-8 are replaced.
     Text {
-        /// Its beginning, or all of it.
+        /// The text, or its beginning if `cut`.
         text: String,
-        /// Whether it goes on.
+        /// Whether the text was cut.
         cut: bool,
     },
     /// A signed integer.
@@ -62,13 +64,13 @@ pub enum AnnotationValue {
     Unsigned(u64),
     /// The bits of an `f64`.
     Real(u64),
-    /// A pointer, or a value of a type that is not known.
+    /// A pointer, or a value of unknown type.
     Pointer(u64),
-    /// No memory that can be read.
+    /// The memory could not be read.
     Unreadable,
 }
 
-/// The annotation of a record with such `flags`; `None` if it makes no sense.
+/// Decodes the annotation of a record with these `flags`; `None` if it is malformed.
 fn annotation(bytes: &[u8], flags: u8) -> Option<Annotation> {
     use annotation::kind;
     let named = |name: &str, value| Annotation {
@@ -116,21 +118,23 @@ fn annotation(bytes: &[u8], flags: u8) -> Option<Annotation> {
     })
 }
 
-/// Bytes of values that wait for their calls. A call whose record was lost never comes for them.
+/// Maximum bytes of values that wait for their calls. A call whose record was lost never collects
+/// its values.
 const MOST_WAITING: usize = 64 << 20;
 
-/// Values whose calls have not been released yet, by correlation id.
+/// Values whose calls have not been emitted yet, by correlation id.
 #[derive(Debug, Default)]
 pub(crate) struct Waiting {
     values: HashMap<u64, Vec<Pointee>, RandomState>,
-    /// Correlation ids in the order of their first values; those of calls that have come are still among them.
+    /// Correlation ids in the order of their first values, including ids whose calls have already
+    /// been emitted.
     order: VecDeque<u64>,
     bytes: usize,
-    /// Values that were given up.
+    /// Number of values dropped because too many were waiting.
     pub(crate) forgotten: u64,
 }
 
-/// The value of a record; `None` if it makes no sense.
+/// Decodes a record; `None` if it is malformed.
 pub(crate) fn read(record: &[u8]) -> Option<(u64, Pointee)> {
     let (value, rest) = Value::read_from_prefix(record).ok()?;
     let bytes = rest.get(..usize::from(value.length))?;
@@ -156,7 +160,7 @@ pub(crate) fn read(record: &[u8]) -> Option<(u64, Pointee)> {
 }
 
 impl Annotation {
-    /// About what it takes in memory beside itself, in bytes.
+    /// Approximate heap memory in bytes.
     fn size(&self) -> usize {
         let text = match &self.value {
             AnnotationValue::Text { text, .. } => text.len(),
@@ -167,7 +171,7 @@ impl Annotation {
 }
 
 impl Pointee {
-    /// Whether a value is missing because there was no memory to read.
+    /// Whether the value is missing because the memory could not be read.
     pub(crate) fn is_unreadable(&self) -> bool {
         matches!(
             self.data,
@@ -179,7 +183,7 @@ impl Pointee {
         )
     }
 
-    /// About what it takes in memory, in bytes.
+    /// Approximate memory in bytes.
     fn size(&self) -> usize {
         VALUE_SIZE
             + match &self.data {
@@ -205,7 +209,8 @@ impl Waiting {
         {
             self.forgotten += self.take(oldest).len() as u64;
         }
-        // Ids of calls that have come are swept out when there are as many of them as of others.
+        // Ids of calls already emitted are removed when there are about as many of them as of
+        // others.
         if self.order.len() > 2 * self.values.len() + 1024 {
             self.order.retain(|id| self.values.contains_key(id));
         }

@@ -1,4 +1,5 @@
-//! Records and metadata about a GPU, for [`super::Synthetic::record`] and [`super::Synthetic::meta`].
+//! Records and metadata about a GPU, for [`super::Synthetic::record`] and
+//! [`super::Synthetic::meta`].
 
 use gputrace_abi::{
     domain::Domain,
@@ -20,15 +21,15 @@ use super::Synthetic;
 
 const MS: u64 = 1_000_000;
 
-/// Process of all records here.
+/// Process id of all records here.
 pub const PID: u32 = 100;
-/// Node, and KFD's id, of the GPU of [`agents`].
+/// Topology node, and also KFD's id, of the GPU of [`agents`].
 pub const GPU_NODE: u32 = 1;
 /// `hsa_agent_t` of the CPU in [`handles`].
 pub const CPU_HANDLE: u64 = 0xc000;
 /// `hsa_agent_t` of the GPU in [`handles`].
 pub const GPU_HANDLE: u64 = 0xd000;
-/// `kernel_object` of the kernel in [`code_object`], which is that of [`packet`].
+/// `kernel_object` of the kernel in [`code_object`], used by [`packet`].
 pub const KERNEL_OBJECT: u64 = 0x7f00_0000;
 
 fn header(size: usize, kind: u8, domain: Domain) -> RecordHeader {
@@ -40,8 +41,8 @@ fn header(size: usize, kind: u8, domain: Domain) -> RecordHeader {
     }
 }
 
-/// A dispatch of [`KERNEL_OBJECT`] with the barrier bit, to be changed where a test cares: packet `index` of the
-/// queue at 0x1000, whose doorbell rang at `time`, with a completion signal unless that is 0.
+/// A dispatch of [`KERNEL_OBJECT`] with the barrier bit, for tests to modify: packet `index` of the
+/// queue at 0x1000, whose doorbell rang at `time`. It has a completion signal unless `signal` is 0.
 #[must_use]
 pub fn packet(index: u64, time: u64, signal: u64) -> Packet {
     let mut packet = Packet::new_zeroed();
@@ -62,7 +63,7 @@ pub fn packet(index: u64, time: u64, signal: u64) -> Packet {
     packet
 }
 
-/// A reading of `signal` with its stamps: begin and end in ticks.
+/// A reading of `signal` with its stamps (begin and end) in ticks.
 #[must_use]
 pub fn completion(
     signal: u64,
@@ -128,7 +129,7 @@ pub fn queue() -> Queue {
     }
 }
 
-/// What the handles of [`copy`] stand for.
+/// The agents that the handles of [`copy`] refer to.
 #[must_use]
 pub fn handles() -> [AgentHandle; 2] {
     [(CPU_HANDLE, 0), (GPU_HANDLE, GPU_NODE)].map(|(handle, node_id)| AgentHandle {
@@ -138,7 +139,7 @@ pub fn handles() -> [AgentHandle; 2] {
     })
 }
 
-/// A sample of the GPU's clock that is right to 100 ns.
+/// A sample of the GPU's clock that is accurate to 100 ns.
 #[must_use]
 pub fn clock(tick: u64, boottime: u64) -> GpuClock {
     GpuClock {
@@ -168,12 +169,12 @@ pub fn code_object(time: u64) -> CodeObject {
     }
 }
 
-/// A capture in which counters were read while kernels ran, ms after the boot:
+/// A capture in which counters were read while kernels ran. Times are ms after boot:
 ///
-/// * from 11 to 52 a kernel, within which power (100 W, from 40 on 130 W) and energy (1000 J, then 1100, 1400, 1600)
-///   were read at 20, 30, 40 and 50, and what the process occupies (64) at 25;
-/// * from 53 to 55 one within which nothing was read;
-/// * from 56 to 64 one within which power (90 W) and energy were read once;
+/// * a kernel from 11 to 52, during which power (100 W, from 40 on 130 W) and energy (1000 J, then
+///   1100, 1400, 1600) were read at 20, 30, 40 and 50, and the process's occupancy (64) at 25;
+/// * one from 53 to 55 during which nothing was read;
+/// * one from 56 to 64 during which power (90 W) and energy were read once;
 /// * one of which only the submission is known.
 ///
 /// The other GPU's power was read at 20.
@@ -210,7 +211,7 @@ pub fn counted() -> Synthetic {
             group: Some(group),
         });
     }
-    /// When, of which group, and what has changed.
+    /// Time, group, and the changed values by counter.
     type At<'a> = (u64, u32, &'a [(u32, f64)]);
     let readings: [At<'_>; 9] = [
         (10, 0, &[(0, 80.0), (1, 900.0)]),
@@ -259,7 +260,7 @@ pub fn counted() -> Synthetic {
     capture
 }
 
-/// Adds a record to the account, as seen and written.
+/// Counts a record in the account as seen and written.
 pub fn count(ledger: &mut Ledger, header: &RecordHeader) {
     let rows = &mut ledger.rows;
     let key = (header.domain, header.cpu);

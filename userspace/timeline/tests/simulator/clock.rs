@@ -1,16 +1,16 @@
-//! The GPU's clock.
+//! Simulates the GPU's clock.
 
 use gputrace_capture::gpu::GpuClock;
 use gputrace_timeline::synthetic::gpu::GPU_NODE;
 
 use super::Random;
 
-/// A leap of the counter.
+/// A jump of the counter.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Jump {
-    /// When, host ns.
+    /// When, in host ns.
     pub(crate) at: u64,
-    /// By how many ticks.
+    /// Size in ticks.
     pub(crate) by: i64,
 }
 
@@ -19,15 +19,15 @@ pub(crate) struct Jump {
 pub(crate) struct Clock {
     /// Count at host time 0.
     pub(crate) offset: u64,
-    /// By how much it is fast, parts per million.
+    /// How much it runs fast, in parts per million.
     pub(crate) drift: i64,
     pub(crate) jump: Option<Jump>,
-    /// Half a reading's width, ns; 0 for a clock that nobody samples.
+    /// Half the width of a reading, ns; 0 for a clock that nobody samples.
     pub(crate) uncertainty: u64,
 }
 
 impl Clock {
-    /// The count at a moment.
+    /// The count at a host time.
     pub(crate) fn tick(&self, time: u64) -> u64 {
         let counted = u128::from(time) * (1_000_000 + i128::from(self.drift)) as u128 / 10_000_000;
         let jump = self
@@ -37,7 +37,7 @@ impl Clock {
         (self.offset + counted as u64).wrapping_add_signed(jump)
     }
 
-    /// Ten samples a second over a time.
+    /// Ten samples per second over a period.
     pub(crate) fn samples(&self, from: u64, to: u64, random: &mut Random) -> Vec<GpuClock> {
         if self.uncertainty == 0 {
             return Vec::new();
@@ -53,7 +53,7 @@ impl Clock {
         sampled.collect()
     }
 
-    /// Whether a moment lies so near to a leap that the samples say less of it.
+    /// Whether a time is so close to a jump that the samples are less accurate.
     pub(crate) fn is_near_jump(&self, time: u64) -> bool {
         self.jump
             .is_some_and(|jump| time.abs_diff(jump.at) < 250_000_000)

@@ -1,4 +1,4 @@
-//! The runtime, the queue and the recorder.
+//! Simulates the runtime, the queue and the recorder.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -22,17 +22,17 @@ const START: u64 = 1_000_000_000;
 const POOL: u64 = 8;
 const ROUND: u64 = 20_000_000;
 
-/// A capture and what really happened.
+/// A capture and the truth about it.
 pub(crate) struct Recorded {
     pub(crate) capture: Vec<u8>,
     pub(crate) truths: Vec<Truth>,
     pub(crate) stop: u64,
 }
 
-/// Memory of a signal over time.
+/// The values of a signal over time.
 #[derive(Debug, Default)]
 struct Signal {
-    /// When it was prepared, and for how many uses.
+    /// When it was armed, and for how many uses.
     armed: Vec<(u64, i64)>,
     /// When each use ended, and its stamps.
     ends: Vec<(u64, (u64, u64))>,
@@ -64,7 +64,7 @@ struct Host<'a> {
     now: u64,
     signals: HashMap<u64, Signal>,
     next_signal: u64,
-    /// Records by when they reach the capture.
+    /// Records with the time at which they reach the capture.
     records: Vec<(u64, Vec<u8>)>,
     /// Lost records of packets, by round.
     lost: BTreeMap<u64, u64>,
@@ -83,7 +83,7 @@ struct Draft {
     rings: Option<u64>,
 }
 
-/// The queue's processor.
+/// The processor of the queue.
 #[derive(Default)]
 struct Processor {
     launched: u64,
@@ -93,7 +93,7 @@ struct Processor {
     taken: Vec<u64>,
 }
 
-/// Runs the model.
+/// Runs the simulation.
 pub(crate) fn run(config: &Config) -> Recorded {
     let mut host = Host {
         config,
@@ -123,7 +123,7 @@ impl Host<'_> {
         self.now += self.random.between(low, high);
     }
 
-    /// Hands a record to the capture, unless it is lost. `after` is how long that takes.
+    /// Hands a record to the capture after `after` ns, unless it is lost.
     fn record(&mut self, time: u64, after: u64, bytes: &[u8]) -> bool {
         let is_lost = self.random.chance(self.config.lost);
         if is_lost {
@@ -151,7 +151,7 @@ impl Host<'_> {
         self.record(time, after, reading.as_bytes());
     }
 
-    /// The next signal of the pool, prepared for so many uses, when its last use is over.
+    /// Arms the pool's next signal for `uses` uses, once its last use is over.
     fn arm(&mut self, uses: i64) -> u64 {
         let signal = 0x9000 + self.next_signal * 128;
         self.next_signal = (self.next_signal + 1) % POOL;
@@ -164,7 +164,7 @@ impl Host<'_> {
             self.now = free;
             self.pass(500, 3_000);
         }
-        // The recorder happens to look before, or just when the signal is prepared.
+        // The recorder may look earlier, or just when the signal is armed.
         if self.random.chance(10) {
             let time = self.now + self.random.between(0, 5_000);
             self.read_signal(signal, self.now, time, completion_reason::POLL);
@@ -181,7 +181,7 @@ impl Host<'_> {
         signal
     }
 
-    /// The life of a queue.
+    /// Simulates a queue from creation to destruction.
     fn queue(&mut self, generation: u64) {
         let mut processor = Processor::default();
         let mut next = self.random.between(0, 5);
@@ -226,13 +226,13 @@ impl Host<'_> {
             self.now = self.now.max(processor.ended) + 10_000;
             let mut state = gpu::queue_state(self.now, queue_reason::DESTROY, 0, next);
             state.read_index = next;
-            // If this were lost, nothing could tell that the queue is another one.
+            // If this record were lost, nothing could show that the next queue is another one.
             self.records.push((self.now, state.as_bytes().to_vec()));
             self.pass(1_000, 100_000);
         }
     }
 
-    /// Packets that are written together.
+    /// Makes packets that are written together.
     fn drafts(&mut self, next: u64, count: u64, is_batch: bool) -> Vec<Draft> {
         let mut drafts: Vec<Draft> = Vec::new();
         let mut shared = None;
@@ -265,7 +265,7 @@ impl Host<'_> {
         drafts
     }
 
-    /// What the GPU does with them.
+    /// Lets the GPU execute the packets.
     fn process(
         &mut self,
         queue_id: u64,
@@ -322,7 +322,7 @@ impl Host<'_> {
         }
     }
 
-    /// What the program on the doorbell writes.
+    /// Makes the records that the doorbell probe would write.
     fn doorbells(&mut self, queue_id: u64, drafts: &[Draft]) {
         let mut rings: Vec<&Draft> = drafts
             .iter()
@@ -390,7 +390,7 @@ impl Host<'_> {
         self.truths[position].own_recorded |= recorded && own;
     }
 
-    /// The watcher's samples of the read index, which the hardware reports late and in steps.
+    /// Makes the watcher's samples of the read index, which the hardware reports late and in steps.
     fn sample(&mut self, from: u64, first: u64, processor: &Processor, is_last: bool) {
         let mut reports: Vec<(u64, u64)> = vec![(0, first)];
         let mut reported = 0;
@@ -426,7 +426,7 @@ impl Host<'_> {
         }
     }
 
-    /// The watcher's last look at open signals.
+    /// Makes the watcher's last look at open signals.
     fn last_look(&mut self, stop: u64) {
         let mut signals: Vec<u64> = self.signals.keys().copied().collect();
         signals.sort_unstable();

@@ -1,5 +1,5 @@
-//! A GPU and a runtime as a model: queues that take their packets in order, a clock of its own, signals that are
-//! used again and again, and a recorder that sees of all that what gputrace sees.
+//! Simulates a GPU and its runtime: queues that take their packets in order, a clock of its own,
+//! signals that are reused, and a recorder that sees what gputrace would see of them.
 
 mod clock;
 mod host;
@@ -7,7 +7,7 @@ mod host;
 pub(crate) use clock::{Clock, Jump};
 pub(crate) use host::{Recorded, run};
 
-/// Random numbers (SplitMix64): the same for the same seed.
+/// Random numbers (SplitMix64), reproducible from the seed.
 #[derive(Debug)]
 pub(crate) struct Random(pub(crate) u64);
 
@@ -20,7 +20,7 @@ impl Random {
         mixed ^ mixed >> 31
     }
 
-    /// From `low` to `high`, both included.
+    /// A number from `low` to `high`, both included.
     pub(crate) fn between(&mut self, low: u64, high: u64) -> u64 {
         low + self.next() % (high - low + 1)
     }
@@ -31,30 +31,30 @@ impl Random {
     }
 }
 
-/// What the program, the GPU and the recorder do; percentages of packets unless said otherwise.
+/// Parameters of program, GPU and recorder; percentages of packets unless said otherwise.
 #[derive(Clone, Debug)]
 pub(crate) struct Config {
     pub(crate) seed: u64,
-    /// Queues, one after the other at the same address.
+    /// Number of queues, one after the other at the same address.
     pub(crate) generations: u64,
-    /// Packets of each.
+    /// Packets per queue.
     pub(crate) packets: u64,
     pub(crate) signalled: u32,
     pub(crate) barrier: u32,
     /// Packets that are not dispatches.
     pub(crate) other: u32,
-    /// Signals that stand for two packets.
+    /// Signals shared by two packets.
     pub(crate) shared: u32,
     /// Whether the runtime asks for stamps.
     pub(crate) profiling: bool,
-    /// Doorbells that stand for several packets, and doorbells that ring in another order.
+    /// Doorbells that announce several packets, and doorbells that ring out of order.
     pub(crate) batched: u32,
     pub(crate) disordered: u32,
     /// Packets of a batch that the collector reads later.
     pub(crate) read_later: u32,
     /// Records that are lost.
     pub(crate) lost: u32,
-    /// Packets of which the read index is reported at a time, and how late, ns.
+    /// Number of packets by which the reported read index advances at a time, and its delay, ns.
     pub(crate) step: u64,
     pub(crate) delay: u64,
     /// Time between two samples of the read index, ns; 0 for none.
@@ -64,21 +64,21 @@ pub(crate) struct Config {
     pub(crate) clock: Clock,
 }
 
-/// What really happened to a packet or copy.
+/// The truth about a packet or copy.
 #[derive(Clone, Debug)]
 pub(crate) struct Truth {
     pub(crate) queue_id: u64,
     pub(crate) index: u64,
     pub(crate) is_kernel: bool,
-    /// Its own thread.
+    /// A thread of its own.
     pub(crate) tid: u32,
     pub(crate) begin: u64,
     /// `u64::MAX` for never.
     pub(crate) end: u64,
-    /// Whether a record of it is in the capture, and whether that of its own doorbell.
+    /// Whether the capture has a record of it, and whether it has that of its own doorbell.
     pub(crate) recorded: bool,
     pub(crate) own_recorded: bool,
     pub(crate) signalled: bool,
-    /// An address that no other packet has.
+    /// An address that is unique to this packet.
     pub(crate) kernarg: u64,
 }

@@ -1,22 +1,24 @@
-//! Whether the same comes out of every other look.
+//! Checks whether every other look leads to the same result.
 //!
-//! What looks say depends on means that are not known yet, so there may be several solutions of which each agrees with itself. Where
-//! two sets of looks lead to different means, these are not known, whatever the equations say.
+//! What looks say depends on means that are not known yet, so there may be several solutions, each
+//! consistent with itself. If two sets of looks lead to different means, the means are not known,
+//! whatever the equations say.
 
 use super::{Given, Tomograph};
 use crate::Look;
 
-/// Standard errors by which what comes out may differ by chance.
+/// Number of standard errors by which results may differ by chance.
 const CHANCE: f64 = 2.0;
 
-/// A mean whose relative error is larger says nothing of another.
+/// A mean with a larger relative error says nothing about another.
 const VAGUE: f64 = 0.5;
 
-/// Estimates of the even and of the odd looks, of all that was given.
+/// Estimates from the even and from the odd looks of the whole input.
 pub(crate) fn estimates(all: &[Given]) -> [Tomograph; 2] {
     [0, 1].map(|parity| {
         let mut tomograph = Tomograph::new().half();
-        // By queue: number of its next look, and since when it was not looked at if that was left out.
+        // By queue: the number of its next look and, if the previous look was left out, since when
+        // the queue was not looked at.
         let mut queues: Vec<(u32, usize, Option<u64>)> = Vec::new();
         for given in all {
             match given {
@@ -46,15 +48,15 @@ pub(crate) fn estimates(all: &[Given]) -> [Tomograph; 2] {
     })
 }
 
-/// The variance by which a mean is less certain than was said, if the halves say so of it; all of one unit. Each half is a mean and its
-/// standard error.
+/// The variance by which a mean is less certain than stated, judging by the halves. All values have
+/// the same unit. Each half is a mean and its standard error.
 pub(crate) fn doubt(halves: [(f64, f64); 2]) -> f64 {
     let [(one, its), (other, others)] = halves;
     if !(its <= VAGUE * one && others <= VAGUE * other) {
         return 0.0;
     }
     let half = (one - other) / 2.0;
-    // Half of the difference has a quarter of both variances.
+    // Half of the difference has a quarter of the sum of both variances.
     let chance = CHANCE * CHANCE * (its * its + others * others) / 4.0;
     (half * half - chance).max(0.0)
 }

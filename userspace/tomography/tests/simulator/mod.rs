@@ -1,4 +1,4 @@
-//! A GPU that writes down the truth, and looks at it from outside.
+//! A simulated GPU that logs the truth and is observed from outside.
 
 #![allow(unreachable_pub, dead_code, reason = "several tests share it")]
 #![allow(
@@ -6,7 +6,7 @@
     reason = "a simulator that goes wrong shall panic"
 )]
 
-use gputrace_tomography::{Exact, Look, Packet, Task, Told, Tomograph};
+use gputrace_tomography::{Exact, Lengths, Look, Packet, Task, Told, Tomograph};
 
 /// SplitMix64.
 #[derive(Clone, Debug)]
@@ -24,7 +24,7 @@ impl Random {
         value ^ value >> 31
     }
 
-    /// In (0, 1].
+    /// A random number in (0, 1].
     pub fn unit(&mut self) -> f64 {
         ((self.next() >> 11) as f64 + 1.0) / (1_u64 << 53) as f64
     }
@@ -46,11 +46,11 @@ impl Random {
 #[derive(Clone, Copy, Debug)]
 pub enum Duration {
     Fixed(f64),
-    /// Mean, and standard deviation as a fraction of it.
+    /// Mean, and standard deviation as a fraction of the mean.
     Spread(f64, f64),
-    /// The first, or with this probability the second.
+    /// The first duration or, with this probability, the second.
     Either(f64, f64, f64),
-    /// The first at the beginning, the second at the end.
+    /// Changes from the first duration to the second over the run.
     Drift(f64, f64),
 }
 
@@ -74,22 +74,23 @@ impl Duration {
 /// What the program launches.
 #[derive(Clone, Debug)]
 pub enum Order {
-    /// Any class, each as often.
+    /// Random classes, all with the same frequency.
     Random,
-    /// These, again and again.
+    /// These classes, over and over.
     Periodic(Vec<usize>),
 }
 
-/// When it launches.
+/// When the program launches.
 #[derive(Clone, Copy, Debug)]
 pub enum Launch {
-    /// As fast as the ring takes it: so many ahead.
+    /// As fast as the ring buffer allows, up to this many packets ahead.
     Ahead(usize),
-    /// Until so much work is ahead, us; then again when half of it is done, by the program's own reckoning.
+    /// Until this much work is queued, us, and again when half of it is done by the program's own
+    /// estimate.
     Worth(f64),
-    /// So many at once, then waits for the last one and this long, us.
+    /// This many at once, then waits for the last one, and pauses this long, us.
     Bursts { count: usize, pause: f64 },
-    /// So many us apart, at random or evenly.
+    /// This many us apart, at random or evenly.
     Apart { mean: f64, is_random: bool },
 }
 
@@ -102,21 +103,22 @@ pub struct Scenario {
     pub launch: Launch,
     pub queues: usize,
     pub seconds: f64,
-    /// Gap between packets, us, and the mean of what is added at random.
+    /// Gap between packets, us, and the mean of its random part.
     pub gap: (f64, f64),
-    /// From submission to begin, the same.
+    /// Time from submission to begin, us, and the mean of its random part.
     pub latency: (f64, f64),
-    /// Steps in which the read index is reported.
+    /// Step width in which the read index is reported.
     pub step: u64,
     /// Time between looks, us, and how much of it is random.
     pub looks: (f64, f64),
-    /// Spells: how long one is, us (0 for none), the time between looks in it, and from one to the next on the average.
+    /// Spells of frequent looks: length of a spell, us (0 for none), time between looks in it, and
+    /// mean time from one spell to the next.
     pub spell: (f64, f64, f64),
-    /// Whether each submission is a look, too.
+    /// Whether each submission is also a look.
     pub doorbells: bool,
-    /// Of so many packets one has exact times; 0 for none.
+    /// One in this many packets has exact times; 0 for none.
     pub exact: u64,
-    /// How much longer the gap behind such a packet is, and how well its times are known, us.
+    /// How much longer the gap after such a packet is, and the uncertainty of its times, us.
     pub stamps: (f64, f64),
 }
 
@@ -141,16 +143,17 @@ impl Default for Scenario {
     }
 }
 
-/// What really happened to a class, and what was told.
+/// The truth about a class, and the estimate.
 #[derive(Clone, Copy, Debug)]
 pub struct Row {
     pub count: u64,
     /// Mean duration, ns.
     pub truth: f64,
     pub told: Told,
+    pub lengths: Option<Lengths>,
 }
 
-/// How well it went.
+/// The result of a run.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     pub rows: Vec<Row>,
@@ -160,7 +163,7 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// The classes that make 95 % of the GPU's time, longest total first.
+    /// The classes that make up 95 % of the GPU's time, largest total first.
     pub fn heavy(&self) -> Vec<Row> {
         let mut rows = self.rows.clone();
         let total = |row: &Row| row.truth * row.count as f64;
@@ -175,7 +178,8 @@ impl Outcome {
         rows
     }
 
-    /// Greatest relative error of those that were told, and how many were, of how many.
+    /// The largest relative error of the reported means, the number of reported means, and the
+    /// number of classes.
     pub fn worst(rows: &[Row]) -> (f64, usize, usize) {
         let told = rows.iter().filter_map(|row| match row.told {
             Told::Apart(mean) => Some((mean.value / row.truth - 1.0).abs()),
@@ -189,7 +193,8 @@ impl Outcome {
         )
     }
 
-    /// How many of the told means are within two errors of the truth, of how many.
+    /// How many of the reported means are within two errors of the truth, and the number of
+    /// reported means.
     pub fn covered(&self) -> (usize, usize) {
         let mut counts = (0, 0);
         for row in &self.rows {
@@ -201,7 +206,7 @@ impl Outcome {
         counts
     }
 
-    /// Spearman's correlation of totals over the classes that were told.
+    /// Spearman's rank correlation of totals over the reported classes.
     pub fn rank(&self) -> f64 {
         let told: Vec<(f64, f64)> = self
             .rows
@@ -234,12 +239,12 @@ impl Outcome {
     }
 }
 
-/// What a recorder gives.
+/// One piece of a recorder's output.
 #[derive(Clone, Copy, Debug)]
 pub enum Given {
     Packet(u32, Packet),
     Look(u32, Look),
-    /// What a packet's doorbell saw.
+    /// What a packet's doorbell observed.
     Doorbell(u32, Look),
 }
 
@@ -255,7 +260,7 @@ impl Given {
     }
 }
 
-/// What a recorder would have given, in order of time.
+/// The output that a recorder would have produced, in order of time.
 pub fn given(scenario: &Scenario, seed: u64) -> Vec<Given> {
     seen(scenario, seed)
         .0
@@ -264,10 +269,10 @@ pub fn given(scenario: &Scenario, seed: u64) -> Vec<Given> {
         .collect()
 }
 
-/// The truth of one class: count and sum, us.
+/// The truth about each class: count, and sum in us.
 type Truth = Vec<(u64, f64)>;
 
-/// Runs a scenario: what a recorder would have seen, in order of time, and the truth.
+/// Runs a scenario. Returns the observations of a recorder in order of time, and the truth.
 fn seen(scenario: &Scenario, seed: u64) -> (Vec<(u64, Given)>, Truth) {
     let mut random = Random::new(seed);
     let mut given = Vec::new();
@@ -277,7 +282,7 @@ fn seen(scenario: &Scenario, seed: u64) -> (Vec<(u64, Given)>, Truth) {
     let ns = |micros: f64| origin + (micros * 1e3) as u64;
     for queue in 0..scenario.queues {
         let (mut begins, mut submissions): (Vec<f64>, Vec<f64>) = (Vec::new(), Vec::new());
-        // Nobody saw the beginning.
+        // The beginning was not observed.
         let first = random.below(1_000) as u64;
         let mut end = 0.0;
         let mut reckoned = 0.0_f64;
@@ -354,7 +359,7 @@ fn seen(scenario: &Scenario, seed: u64) -> (Vec<(u64, Given)>, Truth) {
             };
             given.push((ns(submitted), Given::Packet(queue as u32, packet)));
         }
-        // When which index was reported.
+        // When each index was reported.
         let mut reports = vec![(0.0, first)];
         for (place, begin) in begins.iter().enumerate() {
             let consumed = first + place as u64 + 1;
@@ -437,6 +442,7 @@ pub fn run(scenario: &Scenario, seed: u64) -> Outcome {
                 count: *count,
                 truth: sum * 1e3 / *count as f64,
                 told: tomograph.told(class as u32),
+                lengths: tomograph.lengths(class as u32),
             })
             .collect(),
         gap: tomograph.gap().value,
@@ -445,7 +451,7 @@ pub fn run(scenario: &Scenario, seed: u64) -> Outcome {
     }
 }
 
-/// Classes with durations from 3 us to 3 ms, evenly in their logarithm.
+/// Classes with durations from 3 us to 3 ms, evenly spaced on a logarithmic scale.
 pub fn classes(count: usize, seed: u64, spread: f64) -> Vec<Duration> {
     let mut random = Random::new(seed ^ 0x5eed);
     (0..count)

@@ -1,4 +1,4 @@
-//! The dynamic segment: what the dynamic linker reads, found by address as it finds it.
+//! The dynamic segment: the tables of the dynamic linker, found by address as it finds them.
 
 use std::collections::HashMap;
 
@@ -13,17 +13,21 @@ use super::{
     symbols::Candidate,
 };
 
-/// Version definitions take a few dozen bytes for each release of a library.
+/// Maximum size of the version definitions, bytes. They take a few dozen bytes per release of a
+/// library.
 const MAX_VERSIONS: u64 = 1 << 20;
-/// A symbol with a longer name is no function of an API; C++ templates make such names.
+/// Maximum length of a symbol name, bytes. Longer names come from C++ templates, not from functions
+/// of an API.
 const MAX_NAME: usize = 4096;
-/// Bytes of all names together. Names may share bytes in the file, so its size alone does not bound them.
+/// Maximum size of all names together, bytes. Names may share bytes in the file, so the file's size
+/// does not limit them.
 const MAX_NAMES: usize = 512 << 20;
-/// Bytes of a hash table; at 4 per symbol this is far more than any library exports.
+/// Maximum size of a hash table, bytes. At 4 bytes per symbol, this is far more than any library
+/// exports.
 const MAX_HASH: u64 = 64 << 20;
 
-/// The entries of a dynamic segment that gputrace uses. Absent ones are 0, which is no address of a
-/// table (the file header is there).
+/// The entries of a dynamic segment that gputrace uses. Absent ones are 0, which is no valid
+/// address of a table, because the file header is there.
 #[derive(Default)]
 pub(super) struct Dynamic<'data> {
     strings: &'data [u8],
@@ -37,7 +41,7 @@ pub(super) struct Dynamic<'data> {
     versym: u64,
     verdef: u64,
     verdef_count: u64,
-    /// `DF_1_PIE`: a program, although its file type is that of a library.
+    /// `DF_1_PIE`: the file is a program, although its type is that of a library.
     pub(super) is_pie: bool,
 }
 
@@ -92,7 +96,7 @@ impl<'data> Dynamic<'data> {
         Ok(Some(dynamic))
     }
 
-    /// Fills in names that are stored in the string table; those that are not text are left out.
+    /// Sets the names that are stored in the string table; names that are not UTF-8 are left out.
     pub(super) fn names(&self, info: &mut ElfInfo) {
         let owned = |offset: &u64| self.string(*offset).map(str::to_owned);
         info.needed = self.needed.iter().filter_map(owned).collect();
@@ -108,7 +112,7 @@ impl<'data> Dynamic<'data> {
         std::str::from_utf8(bytes.get(..end)?).ok()
     }
 
-    /// The exported definitions, every version of each. Names that are not text, or longer than
+    /// The exported definitions, in every version. Names that are not UTF-8, or longer than
     /// [`MAX_NAME`], cannot be asked for and are left out.
     pub(super) fn symbols<R: ReadRef<'data>>(
         &self,
@@ -147,7 +151,7 @@ impl<'data> Dynamic<'data> {
                 symbol.st_visibility(),
                 elf::STV_DEFAULT | elf::STV_PROTECTED
             );
-            // An absolute "symbol" (a version node) has no place in the file.
+            // An absolute "symbol" (a version node) has no location in the file.
             if !exported || symbol.is_undefined(LE) || symbol.st_shndx(LE) == elf::SHN_ABS {
                 continue;
             }
@@ -182,7 +186,7 @@ impl<'data> Dynamic<'data> {
         Ok(candidates)
     }
 
-    /// The symbol table does not say how long it is; the hash tables over it do.
+    /// Number of symbols. The symbol table does not store its length; the hash tables over it do.
     fn symbol_count<R: ReadRef<'data>>(
         &self,
         source: Source<'_, R>,
@@ -192,7 +196,7 @@ impl<'data> Dynamic<'data> {
         let corrupt = || source.corrupt(part);
         if self.hash != 0 {
             let offset = info.file_offset(self.hash).ok_or_else(corrupt)?;
-            // `nbucket`, `nchain`; there is one chain entry for each symbol.
+            // `nbucket`, `nchain`; there is one chain entry per symbol.
             let [_, chains] = source.slice::<U32<LE>>(offset, 2, part)? else {
                 return Err(corrupt());
             };
@@ -201,15 +205,15 @@ impl<'data> Dynamic<'data> {
         if self.gnu_hash != 0 {
             let bytes = self.rest_of_segment(source, info, self.gnu_hash, MAX_HASH, part)?;
             let table = GnuHashTable::<Header>::parse(LE, bytes).map_err(|_| corrupt())?;
-            // A table without entries says from which symbol on it would hash: there are no
-            // definitions behind it, and before it there are only undefined ones.
+            // A table without entries names the first symbol that it would contain. No definitions
+            // follow it, and only undefined symbols precede it.
             return Ok(table.symbol_table_length(LE).unwrap_or(0).into());
         }
         Ok(0)
     }
 
     /// Numbers and names of the versions that the file defines. The base version, which names the
-    /// library itself, is not one of them.
+    /// library itself, is left out.
     fn version_names<R: ReadRef<'data>>(
         &self,
         source: Source<'_, R>,
@@ -222,7 +226,7 @@ impl<'data> Dynamic<'data> {
         }
         let bytes = self.rest_of_segment(source, info, self.verdef, MAX_VERSIONS, part)?;
         let mut at = 0;
-        // At most as many as there are version numbers.
+        // There are at most as many definitions as version numbers.
         for _ in 0..self.verdef_count.min(elf::VERSYM_VERSION.into()) {
             let definition = bytes
                 .read_at::<elf::Verdef<LE>>(at)
@@ -244,7 +248,8 @@ impl<'data> Dynamic<'data> {
         Ok(names)
     }
 
-    /// For tables whose length only their content tells: what the file holds from `address` on.
+    /// The file's bytes from `address` to the end of its segment, for tables whose length is known
+    /// only from their contents.
     fn rest_of_segment<R: ReadRef<'data>>(
         &self,
         source: Source<'_, R>,

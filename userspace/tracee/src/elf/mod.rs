@@ -1,9 +1,9 @@
-//! What gputrace needs to know about an ELF file: its exported functions with their versions, where
-//! their code lies in the file, its build id and how it is linked.
+//! The parts of an ELF file that gputrace needs: exported functions with their versions, the
+//! location of their code in the file, the build id, and how the file is linked.
 //!
-//! Only what the dynamic linker itself would use is read: program headers and the dynamic segment, never
-//! section headers. So a file stripped of everything strippable is understood as well as any other.
-//! Files are outside data; every table is bounds-checked and bounded in size.
+//! Only data that the dynamic linker itself would use is read: program headers and the dynamic
+//! segment, never section headers. So a fully stripped file is understood as well as any other.
+//! Files are untrusted; every table is bounds-checked and limited in size.
 
 mod dynamic;
 mod parse;
@@ -23,72 +23,72 @@ pub use symbols::{Function, Symbol, SymbolKind};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ElfError {
-    /// Opening or reading failed.
+    /// The file could not be opened or read.
     #[error("cannot read {}: {source}; check that the file exists and that you may read it", path.display())]
     Read {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What the kernel said.
+        /// Error returned by the kernel.
         source: io::Error,
     },
-    /// A directory, device or pipe.
+    /// The path leads to a directory, device or pipe.
     #[error("{} is not a regular file; give the path of a library or program", path.display())]
     NotRegular {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
     },
-    /// More than any library has.
+    /// The file is larger than any library.
     #[error("{} has {size} bytes, and gputrace opens no file with more than {MAX_FILE}", path.display())]
     TooLarge {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// Its size, bytes.
+        /// Size of the file, bytes.
         size: u64,
     },
-    /// Something else than ELF.
+    /// The file is not ELF.
     #[error(
         "{} is not an ELF file; give the path of a library or program (not of a script or archive)",
         path.display()
     )]
     NotElf {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
     },
-    /// Not little-endian 64-bit x86.
+    /// The file is not for little-endian 64-bit x86.
     #[error(
         "{} is built for {architecture}, and gputrace traces 64-bit x86 code; choose the x86-64 build of it",
         path.display()
     )]
     WrongArchitecture {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What it is built for, e.g. `AArch64` or `32-bit x86`.
+        /// Architecture that it is built for, e.g. `AArch64` or `32-bit x86`.
         architecture: String,
     },
-    /// The file ends, or is said to end, inside something.
+    /// The file ends inside a part, or its headers say so.
     #[error("{} ends inside its {part}: it is cut off or damaged; install it again", path.display())]
     Truncated {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
         /// The part, e.g. `dynamic symbol table`.
         part: &'static str,
     },
-    /// A part contradicts itself.
+    /// A part is inconsistent.
     #[error("{} has a {part} that makes no sense: it is damaged; install it again", path.display())]
     Corrupt {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
         /// The part.
         part: &'static str,
     },
-    /// Nothing is exported, so there is nothing to find functions by.
+    /// The file exports nothing, so functions cannot be found by name.
     #[error(
         "{} exports no functions (its dynamic symbols are stripped, or it is statically linked); \
          install the distribution's own build of it",
         path.display()
     )]
     NoDynamicSymbols {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
     },
 }
@@ -107,7 +107,7 @@ impl From<OpenError> for ElfError {
     }
 }
 
-/// How a file gets to its libraries.
+/// How a file is linked to its libraries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Linkage {
     /// A program or library with a dynamic segment.
@@ -119,17 +119,17 @@ pub enum Linkage {
 /// A part of the file that is loaded into memory (`PT_LOAD`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segment {
-    /// Where in the file it begins, bytes.
+    /// File offset of its first byte.
     pub offset: u64,
     /// Its address in the file's own address space.
     pub address: u64,
-    /// Bytes that the file holds.
+    /// Size in the file, bytes.
     pub size: u64,
     /// Whether it is code.
     pub executable: bool,
 }
 
-/// An ELF file, as far as gputrace is concerned. Owns its data; the file is not kept open.
+/// An ELF file, as far as gputrace needs it. Owns its data; the file is not kept open.
 #[derive(Clone, Debug)]
 pub struct ElfInfo {
     /// GNU build id, lower-case hex; `None` if the file has none.
@@ -146,29 +146,33 @@ pub struct ElfInfo {
     pub interpreter: Option<PathBuf>,
     /// Whether it is a statically linked program.
     pub linkage: Linkage,
-    /// The loaded parts, in the order of the file.
+    /// Loaded segments, in file order.
     pub segments: Vec<Segment>,
-    /// Exported symbols, by name; of several versions of a name only the default one (`name@@VERSION`).
+    /// Exported symbols, by name. If a name has several versions, only the default one is listed
+    /// (`name@@VERSION`).
     symbols: Vec<Symbol>,
-    /// Versions that lost against a default one, as `name@VERSION`, by name.
+    /// Versions left out in favour of a default one, as `name@VERSION`, by name.
     superseded: Vec<String>,
 }
 
 impl ElfInfo {
-    /// Reads what is needed of an open file.
+    /// Reads the necessary parts of an open file.
     ///
-    /// The file position of `file` moves. Not more than a few times the size of the symbol tables is
-    /// read or held in memory.
+    /// Moves the file position of `file`. Reads and holds in memory at most a few times the size of
+    /// the symbol tables.
     ///
     /// # Errors
-    /// [`ElfError`], all but [`ElfError::NoDynamicSymbols`].
+    ///
+    /// Every [`ElfError`] except [`ElfError::NoDynamicSymbols`].
     pub fn from_file(file: &RegularFile) -> Result<Self, ElfError> {
         parse::parse(&ReadCache::new(file.file()), file.path())
     }
 
-    /// The same without symbols, which can be very many: what the file is called, how it is linked.
+    /// Like [`ElfInfo::from_file`], without symbols, of which there can be very many: reads only
+    /// the file's names and linkage.
     ///
     /// # Errors
+    ///
     /// As [`ElfInfo::from_file`].
     pub fn without_symbols(file: &RegularFile) -> Result<Self, ElfError> {
         let cache = ReadCache::new(file.file());
@@ -179,10 +183,11 @@ impl ElfInfo {
         Ok(parse::without_symbols(source)?.0)
     }
 
-    /// The same for bytes in memory.
+    /// Like [`ElfInfo::from_file`], for bytes in memory. `path` is for messages.
     ///
     /// # Errors
-    /// As [`ElfInfo::from_file`]. `path` is for messages.
+    ///
+    /// As [`ElfInfo::from_file`].
     pub fn from_bytes(bytes: &[u8], path: &Path) -> Result<Self, ElfError> {
         parse::parse(bytes, path)
     }
@@ -193,14 +198,15 @@ impl ElfInfo {
         &self.symbols
     }
 
-    /// Symbol versions that are not listed because the file has a default version of the same name, as
-    /// `name@VERSION`. Programs linked against an old release of the library may still call them.
+    /// Symbol versions that are not listed because the file has a default version of the same name,
+    /// as `name@VERSION`. Programs linked against an old release of the library may still call
+    /// them.
     #[must_use]
     pub fn superseded(&self) -> &[String] {
         &self.superseded
     }
 
-    /// The exported symbol of this name, of any kind.
+    /// The exported symbol with this name, of any kind.
     #[must_use]
     pub fn symbol(&self, name: &str) -> Option<&Symbol> {
         let index = self
@@ -211,14 +217,14 @@ impl ElfInfo {
     }
 
     /// Exported functions, one entry per address, in order of address. Indirect functions
-    /// ([`SymbolKind::Indirect`]) are not among them: their symbol is that of a resolver.
+    /// ([`SymbolKind::Indirect`]) are left out: their symbol is that of a resolver.
     #[must_use]
     pub fn functions(&self) -> Vec<Function> {
         symbols::group(&self.symbols)
     }
 
-    /// File offset of an address in the file's own address space; `None` if the file does not hold it
-    /// (not loaded, or zero-initialised).
+    /// File offset of an address in the file's own address space; `None` if the file does not
+    /// contain it (not loaded, or zero-initialised).
     #[must_use]
     pub fn file_offset(&self, address: u64) -> Option<u64> {
         self.segments
@@ -227,7 +233,7 @@ impl ElfInfo {
             .map(|(offset, _)| offset)
     }
 
-    /// File offset of an address that lies in code, and how many bytes of that code follow.
+    /// File offset of an address in code, and the number of bytes of that code that follow.
     #[must_use]
     pub fn code_at(&self, address: u64) -> Option<(u64, u64)> {
         self.segments
@@ -238,7 +244,8 @@ impl ElfInfo {
 }
 
 impl Segment {
-    /// File offset of an address and bytes from there to the end of the segment's file part.
+    /// File offset of an address, and the number of bytes from there to the end of the segment in
+    /// the file.
     fn locate(&self, address: u64) -> Option<(u64, u64)> {
         let into = address
             .checked_sub(self.address)
@@ -247,18 +254,18 @@ impl Segment {
     }
 }
 
-/// Build id of the file whose first bytes are these: header, program headers and, usually, the notes.
+/// Build id of a file, from its first bytes: header, program headers and, usually, the notes.
 pub(crate) fn build_id_in_memory(start: &[u8]) -> Option<String> {
     parse::build_id_of(start)
 }
 
-/// The build id in the bytes of a section of notes.
+/// Build id in the bytes of a note section.
 pub(crate) fn build_id_in_notes(notes: &[u8]) -> Option<String> {
     parse::build_id_in_notes(notes, 4)
 }
 
-/// Whether a file defines a function that satisfies `wanted`, exported or not, as far as its symbols are
-/// not stripped.
+/// Whether a file defines a function, exported or not, whose name satisfies `wanted`. Symbols that
+/// were stripped are not found.
 pub(crate) fn file_defines(file: &RegularFile, wanted: impl Fn(&str) -> bool) -> bool {
     parse::defines_function(&ReadCache::new(file.file()), wanted)
 }

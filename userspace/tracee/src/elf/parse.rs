@@ -1,4 +1,4 @@
-//! From bytes to [`ElfInfo`].
+//! Parses an ELF file into [`ElfInfo`].
 
 use std::{
     ffi::OsStr,
@@ -17,16 +17,17 @@ use super::{ElfError, ElfInfo, Linkage, Segment, dynamic::Dynamic, symbols::choo
 pub(super) type Header = elf::FileHeader64<LE>;
 pub(super) type ProgramHeaders<'data> = &'data [elf::ProgramHeader64<LE>];
 
-/// No table of a real library comes near this many bytes; a file that says so is damaged.
+/// Maximum size of a table, bytes. Tables of real libraries are far smaller; a file with a larger
+/// one is damaged.
 const MAX_TABLE: u64 = 256 << 20;
 /// `PATH_MAX` of Linux.
 const MAX_PATH: u64 = 4096;
-/// Notes of one segment, bytes.
+/// Maximum size of the notes of one segment, bytes.
 const MAX_NOTES: u64 = 1 << 20;
-/// Program headers; linkers write about ten.
+/// Maximum number of program headers. Linkers write about ten.
 const MAX_PROGRAM_HEADERS: u16 = 512;
 
-/// Reads parts of one file and turns failures into errors that name the part.
+/// Reads parts of a file, and converts failures into errors that name the part.
 #[derive(Clone, Copy)]
 pub(super) struct Source<'a, R> {
     pub(super) data: R,
@@ -89,7 +90,7 @@ pub(super) fn parse<'data, R: ReadRef<'data>>(data: R, path: &Path) -> Result<El
     Ok(info)
 }
 
-/// Everything but the symbols, for which the dynamic segment is returned.
+/// Parses everything but the symbols, and returns the dynamic segment for those.
 pub(super) fn without_symbols<'data, R: ReadRef<'data>>(
     source: Source<'_, R>,
 ) -> Result<(ElfInfo, Option<Dynamic<'data>>), ElfError> {
@@ -135,14 +136,14 @@ pub(super) fn without_symbols<'data, R: ReadRef<'data>>(
     Ok((info, dynamic))
 }
 
-/// The file header, if it is that of 64-bit x86.
+/// Reads the file header, if it is that of 64-bit x86.
 fn header<'data, R: ReadRef<'data>>(source: Source<'_, R>) -> Result<&'data Header, ElfError> {
     let path = || source.path.to_owned();
     let start = source.data.read_bytes_at(0, 4).unwrap_or_default();
     if start != elf::ELFMAG {
         return Err(ElfError::NotElf { path: path() });
     }
-    // Class, byte order and machine are at the same place in every ELF file, 32-bit ones too.
+    // Class, byte order and machine have the same offsets in every ELF file, including 32-bit ones.
     let &[class, order] = source.bytes(4, 2, "file header")? else {
         return Err(source.truncated("file header"));
     };
@@ -168,7 +169,7 @@ fn header<'data, R: ReadRef<'data>>(source: Source<'_, R>) -> Result<&'data Head
         .map_err(|()| source.truncated("file header"))
 }
 
-/// A name for people of what a file is built for.
+/// Name, for people, of the architecture that a file is built for.
 fn architecture(machine: elf::Machine, is_64: bool, little: bool) -> String {
     let name = match machine {
         elf::EM_386 => return "32-bit x86".to_owned(),
@@ -208,8 +209,8 @@ fn interpreter<'data, R: ReadRef<'data>>(
         .map(|path| PathBuf::from(OsStr::from_bytes(path))))
 }
 
-/// The GNU build id from the note segments. A file without one, or with notes that cannot be read, has
-/// none: a program can be traced without it.
+/// The GNU build id from the note segments; `None` if there is none, or the notes cannot be read. A
+/// program can be traced without a build id.
 fn build_id<'data, R: ReadRef<'data>>(
     source: Source<'_, R>,
     headers: ProgramHeaders<'_>,
@@ -224,7 +225,7 @@ fn build_id<'data, R: ReadRef<'data>>(
         })
 }
 
-/// Build id of the file that begins with these bytes, as far as they reach.
+/// Build id of the file that begins with these bytes, if they contain it.
 pub(super) fn build_id_of(start: &[u8]) -> Option<String> {
     let source = Source {
         data: start,
@@ -256,8 +257,8 @@ pub(super) fn build_id_in_notes(bytes: &[u8], align: u64) -> Option<String> {
     None
 }
 
-/// Whether the file itself defines a function whose name satisfies `wanted`, exported or not. Looks at
-/// the full symbol table (`.symtab`) of a file that is not stripped; finds nothing in one that is.
+/// Whether the file itself defines a function, exported or not, whose name satisfies `wanted`.
+/// Searches the full symbol table (`.symtab`), which stripped files do not have.
 pub(super) fn defines_function<'data, R: ReadRef<'data>>(
     data: R,
     wanted: impl Fn(&str) -> bool,

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-/// What a symbol names.
+/// Kind of a symbol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum SymbolKind {
     /// A function (`STT_FUNC`).
     Function,
-    /// A function chosen when the program starts (`STT_GNU_IFUNC`); the address is that of the code
-    /// that chooses.
+    /// A function chosen when the program starts (`STT_GNU_IFUNC`); the address is that of the
+    /// resolver.
     Indirect,
     /// Data (`STT_OBJECT`).
     Object,
@@ -17,26 +17,26 @@ pub enum SymbolKind {
 /// A symbol that the file defines and exports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Symbol {
-    /// Its name without version, mangled if it is a C++ name.
+    /// Name without version, mangled if it is a C++ name.
     pub name: String,
-    /// Its version, e.g. `hip_4.2`.
+    /// Version, e.g. `hip_4.2`.
     pub version: Option<String>,
     /// Function or data.
     pub kind: SymbolKind,
     /// Address in the file's own address space.
     pub address: u64,
-    /// Bytes; 0 if the linker did not say, as for alias symbols in Debian's ROCm.
+    /// Size in bytes; 0 if the linker did not record it, as for alias symbols in Debian's ROCm.
     pub size: u64,
 }
 
 /// A function under all its names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Function {
-    /// The names; the first is the one to show (see [`Function::preference`]).
+    /// Its names, with the one to show first (see [`Function::preference`]).
     pub names: Vec<Name>,
     /// Address in the file's own address space.
     pub address: u64,
-    /// Bytes; the largest that any of its symbols gives, 0 if none does.
+    /// Size in bytes: the largest that any of its symbols has, 0 if none has one.
     pub size: u64,
 }
 
@@ -50,9 +50,9 @@ pub struct Name {
 }
 
 impl Function {
-    /// Order of preference among the names of one function: HSA's current spelling of a memory order
+    /// Sort key for the names of one function. HSA's current spelling of a memory order comes
     /// before the deprecated one (`hsa_signal_store_screlease` before `hsa_signal_store_release`),
-    /// then the shortest, then by alphabet.
+    /// then shorter names come first, then alphabetical order decides.
     #[must_use]
     pub fn preference(name: &str) -> (bool, usize, &str) {
         let current =
@@ -88,17 +88,17 @@ pub(super) fn group(symbols: &[Symbol]) -> Vec<Function> {
     functions
 }
 
-/// A symbol as the table holds it, before one version of each name is chosen.
+/// A symbol from the table, before one version of each name is chosen.
 pub(super) struct Candidate {
     pub(super) symbol: Symbol,
-    /// Not the default version (`name@VERSION` as opposed to `name@@VERSION`).
+    /// Whether it is not the default version (`name@VERSION` as opposed to `name@@VERSION`).
     pub(super) hidden: bool,
     /// Number of the version; later versions have higher numbers.
     pub(super) version_index: u16,
 }
 
-/// Keeps one symbol per name: the default version, else the latest. Returns the symbols by name, and
-/// the versions that were left out for a symbol elsewhere, as `name@VERSION`.
+/// Keeps one symbol per name: the default version, or else the latest. Returns the symbols by name,
+/// and, as `name@VERSION`, the versions left out whose symbol has another address.
 pub(super) fn choose_versions(mut candidates: Vec<Candidate>) -> (Vec<Symbol>, Vec<String>) {
     candidates.sort_by(|a, b| {
         let key = |c: &Candidate| (c.hidden, u16::MAX - c.version_index, c.symbol.address);

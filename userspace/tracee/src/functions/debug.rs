@@ -1,4 +1,5 @@
-//! Functions as DWARF describes them: names, also of static and inlined ones, and places in the source.
+//! Functions as described by DWARF: names, including those of static and inlined functions, and
+//! source locations.
 
 use std::{
     borrow::Cow,
@@ -17,18 +18,18 @@ use super::sections::Sections;
 
 type Slice<'a> = EndianSlice<'a, LittleEndian>;
 
-/// How often one description refers to another before its name is found: a definition to its declaration, that to an
-/// abstract instance.
+/// Maximum number of references followed from one entry to another until a name is found: from a
+/// definition to its declaration, from that to an abstract instance.
 const MAX_REFERENCES: usize = 8;
-/// Paths longer than this are cut, bytes.
+/// Maximum length of a path in bytes; longer ones are cut.
 const MAX_PATH: usize = 4096;
 
-/// Where a function is in the source.
+/// Source location of a function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Source {
-    /// The file, as the compiler was given it.
+    /// File name, as it was given to the compiler.
     pub file: String,
-    /// The line, from 1; 0 if unknown.
+    /// Line number, from 1; 0 if unknown.
     pub line: u64,
 }
 
@@ -44,19 +45,19 @@ impl fmt::Display for Source {
 /// A function with code of its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Subprogram {
-    /// Linkage name if it has one, else its name in the source.
+    /// Linkage name if there is one, else the name in the source.
     pub(super) name: Option<String>,
     pub(super) address: u64,
-    /// 0 if its code is in several parts.
+    /// Size in bytes; 0 if the code is in several parts.
     pub(super) size: u64,
     pub(super) source: Option<Source>,
 }
 
-/// What DWARF says of functions.
+/// The functions found in DWARF.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Information {
     pub(super) subprograms: Vec<Subprogram>,
-    /// Names of functions that were inlined somewhere and have no code of their own in that unit.
+    /// Names of functions that were inlined and have no code of their own in the same unit.
     pub(super) inlined: BTreeSet<String>,
 }
 
@@ -66,7 +67,7 @@ impl Information {
     }
 }
 
-/// Reads what there is. What cannot be understood is left out, with a remark.
+/// Reads the debug information. Parts that cannot be parsed are left out, with a remark.
 pub(super) fn read(sections: &Sections<'_>, remarks: &mut Vec<String>) -> Information {
     let mut information = Information::default();
     let loaded = DwarfSections::load(|id| {
@@ -81,7 +82,7 @@ pub(super) fn read(sections: &Sections<'_>, remarks: &mut Vec<String>) -> Inform
             Ok(None) => break,
             Err(error) => {
                 remarks.push(format!(
-                    "its debug information is read up to an error only: {error}"
+                    "its debug information is read only up to an error: {error}"
                 ));
                 break;
             }
@@ -106,7 +107,7 @@ fn read_unit<'a>(
     information: &mut Information,
 ) -> gimli::Result<()> {
     let mut files = HashMap::new();
-    // Abstract instances: what was inlined, and what has code besides.
+    // Abstract instances of functions: those that were inlined, and those that also have code.
     let (mut inlined, mut concrete) = (HashSet::new(), HashSet::new());
     let mut entries = unit.entries();
     while let Some(entry) = entries.next_dfs()? {
@@ -146,7 +147,7 @@ fn read_unit<'a>(
     Ok(())
 }
 
-/// The description that this one completes, if it is in the same unit.
+/// The entry that this one refers to, if it is in the same unit.
 fn reference(entry: &DebuggingInformationEntry<Slice<'_>>) -> Option<UnitOffset> {
     [DW_AT_abstract_origin, DW_AT_specification]
         .into_iter()
@@ -156,7 +157,7 @@ fn reference(entry: &DebuggingInformationEntry<Slice<'_>>) -> Option<UnitOffset>
         })
 }
 
-/// Where the code begins, and its size if it is in one part.
+/// Start address of the code, and its size if it is in one part.
 fn place<'a>(
     dwarf: &Dwarf<Slice<'a>>,
     unit: &Unit<Slice<'a>>,
@@ -172,19 +173,19 @@ fn place<'a>(
                 .flatten()?
                 .checked_sub(low)?,
         };
-        // Linkers set what they throw away to 0.
+        // Linkers set the address of discarded code to 0.
         return (low != 0).then_some((low, size));
     }
     let mut ranges = dwarf
         .attr_ranges(unit, entry.attr_value(DW_AT_ranges)?)
         .ok()
         .flatten()?;
-    // The first part is where the function begins.
+    // The function begins in the first part.
     let first = ranges.next().ok().flatten()?;
     (first.begin != 0).then_some((first.begin, first.end.checked_sub(first.begin)?))
 }
 
-/// Name and place of a function.
+/// Name and source location of a function.
 #[derive(Default)]
 struct Described {
     name: Option<String>,
@@ -192,7 +193,7 @@ struct Described {
     line: Option<u64>,
 }
 
-/// Collects what a description and those that it refers to say.
+/// Collects the attributes of an entry and of those that it refers to.
 fn describe<'a>(
     dwarf: &Dwarf<Slice<'a>>,
     unit: &Unit<Slice<'a>>,

@@ -1,15 +1,17 @@
-//! Where a function is left: its return instructions, and jumps to other functions in their place (tail calls).
+//! Finds the instructions that leave a function: returns, and jumps to other functions in place of
+//! a return (tail calls).
 //!
-//! A probe on a function's *return* replaces the return address on the stack. That is cheap, and right for the C
-//! functions of an API, but a C++ exception that passes through such a frame ends the program, because the unwinder does
-//! not know the kernel's trampoline. Probes on the instructions that leave the function change nothing that the program
-//! can see. At each of them the stack pointer is that of the function's entry, by which the call is found; where it is
-//! not, the probe does nothing. So a jump taken for a tail call by mistake is harmless unless the function has no
-//! frame at all, and an exit that was overlooked makes a call that counts as lost.
+//! A probe on a function's *return* replaces the return address on the stack. That is cheap, and
+//! safe for the C functions of an API. But a C++ exception that passes through such a frame ends
+//! the program, because the unwinder does not know the kernel's trampoline. Probes on the
+//! instructions that leave the function change nothing that the program can see. At each of them
+//! the stack pointer equals that at the function's entry, which identifies the call; where it does
+//! not, the probe does nothing. So a jump mistaken for a tail call is harmless unless the function
+//! has no frame at all. If an exit was overlooked, the call counts as lost.
 //!
-//! Compilers put no data among the instructions of a function, so they are decoded one after the other. Code for which
-//! that is not true (hand-written assembly) is recognised by jumps into the middle of what was decoded, and refused: a
-//! probe in the middle of an instruction would change it.
+//! Compilers put no data among the instructions of a function, so they are decoded linearly. Code
+//! for which this does not hold (hand-written assembly) is recognised by jumps into the middle of a
+//! decoded instruction, and refused: a probe in the middle of an instruction would change it.
 
 use std::{collections::BTreeSet, ops::Range};
 
@@ -19,21 +21,21 @@ use iced_x86::{
 
 use crate::plan::{self, CostClass, Unprobeable};
 
-/// Functions larger than this are refused, bytes.
+/// Maximum size of a function in bytes; larger ones are refused.
 pub(super) const MAX_SIZE: u64 = 4 << 20;
-/// How many instructions before an indirect jump are searched for where its target comes from.
+/// How many instructions before an indirect jump are searched for the origin of its target.
 const LOOK_BACK: usize = 16;
 
-/// More than the two longest instructions, bytes.
+/// Upper limit for the length of two instructions, bytes.
 const LONGEST: u64 = 32;
 
-/// The code of a file, as far as it is needed.
+/// Access to the code of a file.
 pub trait Code {
-    /// The bytes from `address` on: `size`, or as many as there are, which may be none.
+    /// Up to `size` bytes from `address` on: fewer, or none, if the code ends earlier.
     fn bytes(&self, address: u64, size: u64) -> Vec<u8>;
-    /// Whether a function that can be called begins there.
+    /// Whether a callable function begins at `address`.
     fn is_function(&self, address: u64) -> bool;
-    /// The part of a function (`NAME.cold`) that holds this address.
+    /// The cold part of a function (`NAME.cold`) that contains this address.
     fn cold_part(&self, address: u64) -> Option<Range<u64>>;
 }
 
@@ -46,28 +48,29 @@ pub enum ExitKind {
     TailCall,
 }
 
-/// An instruction by which a function is left.
+/// An instruction that leaves a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Exit {
     /// Its address in the file's own address space.
     pub address: u64,
-    /// What it is.
+    /// Kind of the exit.
     pub kind: ExitKind,
 }
 
-/// What was found in a function's code.
+/// Exits of a function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Exits {
-    /// Where it is left, in order of address. Not empty.
+    /// The exits, in order of address. Not empty.
     pub exits: Vec<Exit>,
-    /// Its instructions.
+    /// Number of instructions.
     pub instructions: usize,
 }
 
-/// Finds the exits of the function at `address` of `size` bytes.
+/// Finds the exits of the function at `address` with `size` bytes.
 ///
 /// # Errors
-/// [`Unprobeable`] if its size is unknown, its code cannot be taken apart, or nothing in it can be probed.
+///
+/// [`Unprobeable`] if the size is unknown, the code cannot be decoded, or an exit cannot be probed.
 pub fn find_exits(code: &impl Code, address: u64, size: u64) -> Result<Exits, Unprobeable> {
     if size == 0 || size > MAX_SIZE {
         return Err(Unprobeable::UnknownSize);
@@ -131,7 +134,7 @@ pub fn find_exits(code: &impl Code, address: u64, size: u64) -> Result<Exits, Un
     for exit in found {
         match cost(code, &exit) {
             Ok(_) => exits.push(exit),
-            // What leaves it there counts as lost.
+            // Calls that leave the function there count as lost.
             Err(_) if exit.kind == ExitKind::TailCall => {}
             Err(reason) => return Err(reason),
         }
@@ -145,7 +148,7 @@ pub fn find_exits(code: &impl Code, address: u64, size: u64) -> Result<Exits, Un
     })
 }
 
-/// The instructions of a part.
+/// Decodes the instructions of a part.
 fn decode(code: &impl Code, part: &Range<u64>) -> Result<Vec<Instruction>, Unprobeable> {
     let size = part.end.saturating_sub(part.start);
     let bytes = code.bytes(part.start, size);
@@ -164,12 +167,13 @@ fn decode(code: &impl Code, part: &Range<u64>) -> Result<Vec<Instruction>, Unpro
     Ok(instructions)
 }
 
-/// Whether a jump to `target` is a call: a function begins there, or a stub that jumps on to one in another file.
+/// Whether a jump to `target` is a tail call: a function begins there, or a stub that jumps to a
+/// function in another file.
 fn is_callable(code: &impl Code, target: u64) -> bool {
     code.is_function(target) || is_stub(code, target)
 }
 
-/// Whether these are the instructions of a stub in the procedure linkage table.
+/// Whether a stub of the procedure linkage table begins at `target`.
 fn is_stub(code: &impl Code, target: u64) -> bool {
     let bytes = code.bytes(target, LONGEST);
     let mut decoder = Decoder::with_ip(64, &bytes, target, DecoderOptions::NONE);
@@ -180,11 +184,11 @@ fn is_stub(code: &impl Code, target: u64) -> bool {
     instruction.code() == Opcode::Jmp_rm64 && instruction.is_ip_rel_memory_operand()
 }
 
-/// Whether an indirect jump goes to another function, and not to a case of a `switch`: those take their targets from
-/// tables, with an index.
+/// Whether an indirect jump goes to another function, and not to a case of a `switch`. The latter
+/// take their targets from tables, with an index register.
 fn is_tail_call(jump: &Instruction, before: &[Instruction]) -> bool {
     match jump.op0_kind() {
-        // A slot of a table of virtual functions, or of the global offset table.
+        // An entry of a virtual function table or of the global offset table.
         OpKind::Memory => jump.memory_index() == Register::None,
         OpKind::Register => {
             let register = jump.op0_register().full_register();
@@ -206,9 +210,10 @@ fn is_tail_call(jump: &Instruction, before: &[Instruction]) -> bool {
     }
 }
 
-/// What a hit of this exit costs.
+/// Cost of a hit of this exit.
 ///
 /// # Errors
+///
 /// As [`plan::plan`].
 pub(super) fn cost(code: &impl Code, exit: &Exit) -> Result<CostClass, Unprobeable> {
     plan::cost(&code.bytes(exit.address, LONGEST), exit.address)

@@ -1,9 +1,9 @@
-//! Functions on which a probe would change what the program does.
+//! Functions whose behaviour a probe would change.
 
 use crate::plan::Unprobeable;
 
-/// Functions that look at their own return address, move it, return twice or change stacks. A probe on their return
-/// replaces that address, and the program would go wrong.
+/// Functions that read or move their own return address, return twice, or switch stacks. A probe on
+/// their return replaces that address, and the program would malfunction.
 const RETURN_ADDRESS: &[&str] = &[
     "__clone",
     "__clone3",
@@ -34,7 +34,7 @@ const RETURN_ADDRESS: &[&str] = &[
     "vfork",
 ];
 
-/// Beginnings of such names.
+/// Prefixes of further such names.
 const PREFIXES: &[&str] = &[
     "_Unwind_",
     "__cxa_",
@@ -47,11 +47,12 @@ const PREFIXES: &[&str] = &[
     "_dl_start",
 ];
 
-/// Functions that are not called but jumped to by the kernel or another part of themselves: there is no return address
-/// where a call has one.
+/// Functions that are not called, but reached by a jump from the kernel or another part of
+/// themselves: the stack has no return address for them.
 const JUMPED_TO: &[&str] = &["_start", "__start", "_rt0_amd64_linux"];
 
-/// Why the function `name` must not be probed at all, whatever its code; `None` for ordinary ones.
+/// Why the function `name` must not be probed at all, whatever its code; `None` for ordinary
+/// functions.
 #[must_use]
 pub fn hazard(name: &str) -> Option<Unprobeable> {
     if JUMPED_TO.contains(&name) {
@@ -61,9 +62,9 @@ pub fn hazard(name: &str) -> Option<Unprobeable> {
         .then_some(Unprobeable::ReturnAddress)
 }
 
-/// Whether a function of this name may be left by an exception: then a probe on its return, which replaces the return
-/// address, would end the program, because the unwinder cannot pass it. Functions of C interfaces do not throw; mangled
-/// names are those of C++ and Rust.
+/// Whether an exception may leave a function with this name. A probe on its return replaces the
+/// return address; an exception would then end the program, because the unwinder cannot pass it.
+/// Functions of C interfaces do not throw; mangled names are those of C++ and Rust.
 #[must_use]
 pub fn may_throw(name: &str) -> bool {
     name.starts_with("_Z") || name.starts_with("_R")

@@ -1,10 +1,12 @@
-//! All functions of a program or library, exported or not: for tracing a program's own functions.
+//! All functions of a program or library, exported or not, for tracing a program's own functions.
 //!
-//! Names and addresses come from `.symtab` (or, where that was stripped, from the separate debug file), from the
-//! exported symbols, and from DWARF, which also knows where a function stands in the source. DWARF says besides
-//! which functions exist only inlined into others: those have no code of their own and cannot be probed.
+//! Names and addresses come from `.symtab` (or, if that was stripped, from the separate debug
+//! file), from the exported symbols, and from DWARF, which also has source locations. DWARF also
+//! lists functions that exist only inlined into others: those have no code of their own and cannot
+//! be probed.
 //!
-//! Files are outside data; every section is bounds-checked and bounded in size, decompressed ones too.
+//! Files are untrusted; every section is bounds-checked and limited in size, including decompressed
+//! ones.
 
 mod debug;
 mod exits;
@@ -34,18 +36,18 @@ use sections::Sections;
 /// A function with code of its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Function {
-    /// Its names as symbols have them (mangled), the one to show first. Not empty.
+    /// Its mangled names from symbols, with the one to show first. Not empty.
     pub names: Vec<String>,
     /// Address in the file's own address space.
     pub address: u64,
-    /// Bytes; 0 if unknown.
+    /// Size in bytes; 0 if unknown.
     pub size: u64,
-    /// Where it is in the source, if there is debug information.
+    /// Source location, if there is debug information.
     pub source: Option<Source>,
 }
 
 impl Function {
-    /// The first name as people read it.
+    /// The first name, demangled.
     #[must_use]
     pub fn display_name(&self) -> String {
         let name = self.names.first().map(String::as_str).unwrap_or_default();
@@ -53,23 +55,23 @@ impl Function {
     }
 }
 
-/// What a file has of functions.
+/// The functions of a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Functions {
-    /// Those with code of their own, in order of address.
+    /// Functions with code of their own, in order of address.
     pub list: Vec<Function>,
-    /// Parts of functions that compilers moved elsewhere because they are hardly ever executed (`NAME.cold`).
-    /// They are entered by jumps, not by calls.
+    /// Parts of functions that compilers moved elsewhere because they are rarely executed
+    /// (`NAME.cold`). They are entered by jumps, not by calls.
     pub cold: Vec<Range<u64>>,
     /// Names of functions that exist only inlined into others.
     pub inlined: BTreeSet<String>,
-    /// The separate debug file that was used.
+    /// The separate debug file that was used, if any.
     pub debug_file: Option<PathBuf>,
-    /// What could not be read, and what is missing for that reason.
+    /// Remarks on parts that could not be read, and what is missing as a consequence.
     pub remarks: Vec<String>,
 }
 
-/// Names of addresses, before they are grouped.
+/// Functions by address, before they are listed.
 #[derive(Default)]
 struct Found {
     functions: BTreeMap<u64, (BTreeSet<String>, u64)>,
@@ -90,15 +92,16 @@ impl Found {
     }
 }
 
-/// Whether a symbol is that of a part of a function: GCC's and LLVM's `NAME.cold`, `NAME.cold.1`.
+/// Whether a symbol names a part of a function: `NAME.cold` or `NAME.cold.1` of GCC and LLVM.
 fn is_cold(name: &str) -> bool {
     name.split('.').skip(1).any(|part| part == "cold")
 }
 
-/// Lists the functions of a file. `debug_root` is the directory under which separate debug files are looked for,
-/// usually `/usr/lib/debug`.
+/// Lists the functions of a file. Separate debug files are looked for under `debug_root`, usually
+/// `/usr/lib/debug`.
 ///
-/// Sections that are missing or cannot be understood are left out; for debug information there is a remark.
+/// Sections that are missing or cannot be parsed are left out; for debug information there is a
+/// remark.
 #[must_use]
 pub fn list(library: &LibraryFile, debug_root: &Path) -> Functions {
     let elf = library.elf();
@@ -121,12 +124,12 @@ pub fn list(library: &LibraryFile, debug_root: &Path) -> Functions {
     if !has_symbols || information.is_empty() {
         let own_root = Root::own().ok();
         for path in debug_files(library, &own, debug_root) {
-            // The library's owner has a say in the path.
+            // The owner of the library can influence the path.
             let Some(file) = own_root.as_ref().and_then(|root| root.open(&path).ok()) else {
                 continue;
             };
             let separate = Sections::of_file(file.file());
-            // It was made with this file if both carry the same build id.
+            // The debug file belongs to this file if both have the same build id.
             if elf.build_id.is_none() || separate.build_id() != elf.build_id {
                 continue;
             }
@@ -180,7 +183,8 @@ pub fn list(library: &LibraryFile, debug_root: &Path) -> Functions {
     functions
 }
 
-/// Where the separate debug file of a library may be: by build id, and by the name that the file gives.
+/// Possible paths of a library's separate debug file: by build id, and by the name that the library
+/// gives.
 fn debug_files(library: &LibraryFile, sections: &Sections<'_>, root: &Path) -> Vec<PathBuf> {
     let mut paths = Vec::new();
     if let Some(id) = &library.elf().build_id

@@ -1,4 +1,4 @@
-//! Where the probes on chosen functions go.
+//! Plans the probes on chosen functions.
 
 use std::{cell::RefCell, collections::HashMap, ops::Range, os::unix::fs::FileExt as _};
 
@@ -16,7 +16,7 @@ use crate::{
     plan::Unprobeable,
 };
 
-/// Read at once, bytes.
+/// Number of bytes read at once.
 const PAGE: u64 = 1 << 16;
 
 /// How a chosen function is traced.
@@ -24,16 +24,18 @@ const PAGE: u64 = 1 << 16;
 pub struct Choice {
     /// The domain in which its calls are recorded.
     pub domain: Domain,
-    /// See its calls end at the instructions that leave it even if its name is none of C++ or Rust.
+    /// Whether calls are seen to end at the instructions that leave the function, even if its name
+    /// is not a C++ or Rust name.
     pub by_exits: bool,
 }
 
-/// Plans probes on those functions that `choose` chooses and that have at least `least` instructions.
+/// Plans probes on the functions that `choose` selects and that have at least `least` instructions.
 ///
-/// Functions whose names are of C++ or Rust, and others if so chosen, are left at instructions
-/// ([`PlannedProbe::exits`]), so that exceptions can pass.
+/// For functions with C++ or Rust names, and others if so chosen, the end of a call is probed at
+/// the instructions that leave the function ([`PlannedProbe::exits`]), so that exceptions can pass.
 ///
 /// # Errors
+///
 /// [`ElfError::Read`] if the code cannot be read.
 pub fn plan(
     library: &LibraryFile,
@@ -69,7 +71,7 @@ pub fn plan(
     Ok(plan)
 }
 
-/// The probes on one function; `None` if it has fewer than `least` instructions.
+/// Plans the probes on one function; `None` if it has fewer than `least` instructions.
 fn one(
     library: &LibraryFile,
     code: &FileCode<'_>,
@@ -97,7 +99,7 @@ fn one(
         Ok(exits) => exits,
         Err(reason) => return Ok(Err(reason)),
     };
-    // Which of two programs at one instruction runs first is not defined.
+    // If two programs are attached to one instruction, their order is undefined.
     if exits
         .iter()
         .any(|exit| exit.file_offset == site.file_offset)
@@ -117,7 +119,7 @@ fn one(
     })))
 }
 
-/// The places of a function's exits in the file.
+/// File offsets and costs of a function's exits.
 fn exit_sites(code: &FileCode<'_>, function: &Function) -> Result<Vec<ExitSite>, Unprobeable> {
     let found = find_exits(code, function.address, function.size)?;
     found
@@ -138,7 +140,7 @@ fn exit_sites(code: &FileCode<'_>, function: &Function) -> Result<Vec<ExitSite>,
         .collect()
 }
 
-/// How many instructions a function has, its parts elsewhere not counted.
+/// Number of instructions of a function, without its parts elsewhere.
 fn instructions(code: &FileCode<'_>, function: &Function) -> usize {
     let bytes = code.bytes(function.address, function.size.min(MAX_SIZE));
     Decoder::with_ip(64, &bytes, function.address, DecoderOptions::NONE)
@@ -150,12 +152,12 @@ fn instructions(code: &FileCode<'_>, function: &Function) -> usize {
 struct FileCode<'a> {
     library: &'a LibraryFile,
     functions: &'a Functions,
-    /// What has been read, by offset.
+    /// Data that has been read, by offset.
     pages: RefCell<HashMap<u64, Vec<u8>>>,
 }
 
 impl FileCode<'_> {
-    /// The bytes of the file's page at `offset`; fewer at its end.
+    /// Appends bytes `within` the page at `offset` to `to`; fewer at the end of the file.
     fn append(&self, offset: u64, within: Range<usize>, to: &mut Vec<u8>) {
         let mut pages = self.pages.borrow_mut();
         let page = pages.entry(offset).or_insert_with(|| {

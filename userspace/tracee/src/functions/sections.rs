@@ -1,4 +1,4 @@
-//! Sections of an ELF file, which only debuggers need: programs run without.
+//! Sections of an ELF file, which only debuggers need: programs run without them.
 
 use std::{borrow::Cow, fs::File};
 
@@ -12,10 +12,10 @@ use object::{
 
 use crate::elf;
 
-/// The most that is read of one section, and the most that it may be when decompressed, bytes. Debug information of
-/// the largest programs is of this order.
+/// Maximum size of a section in bytes, as stored and when decompressed. Debug information of the
+/// largest programs is of this order.
 pub(super) const MAX_SECTION: u64 = 1 << 30;
-/// Longer names are no names, bytes.
+/// Maximum length of a name, bytes.
 const MAX_NAME: usize = 1 << 16;
 
 /// An ELF file with sections.
@@ -23,7 +23,7 @@ pub(super) struct Sections<'a> {
     data: Data<'a>,
 }
 
-/// Where the bytes are.
+/// Source of the bytes.
 enum Data<'a> {
     File(ReadCache<&'a File>),
     #[cfg(test)]
@@ -31,7 +31,7 @@ enum Data<'a> {
 }
 
 impl<'a> Sections<'a> {
-    /// Those of an open file, read when they are asked for.
+    /// Sections of an open file, read on demand.
     pub(super) fn of_file(file: &'a File) -> Self {
         Self {
             data: Data::File(ReadCache::new(file)),
@@ -45,7 +45,8 @@ impl<'a> Sections<'a> {
         }
     }
 
-    /// The bytes of a section, decompressed; `None` if there is none of that name, or it makes no sense.
+    /// Bytes of a section, decompressed; `None` if there is no section with that name, or it is
+    /// invalid.
     pub(super) fn bytes(&self, name: &str) -> Option<Cow<'_, [u8]>> {
         match &self.data {
             Data::File(cache) => bytes(cache, name),
@@ -54,7 +55,8 @@ impl<'a> Sections<'a> {
         }
     }
 
-    /// Calls `each` with name, address and size of every function in `.symtab`. Whether there is such a table.
+    /// Calls `each` with name, address and size of every function in `.symtab`. Returns whether
+    /// there is such a table.
     pub(super) fn symbols(&self, each: &mut dyn FnMut(&str, u64, u64)) -> bool {
         match &self.data {
             Data::File(cache) => symbols(cache, each),
@@ -64,7 +66,8 @@ impl<'a> Sections<'a> {
         .is_some()
     }
 
-    /// GNU build id, lower-case hex. Separate debug files have their segments' headers, but not what is in them.
+    /// GNU build id, lower-case hex, from its section: separate debug files have program headers,
+    /// but not the contents of the segments.
     pub(super) fn build_id(&self) -> Option<String> {
         elf::build_id_in_notes(&self.bytes(".note.gnu.build-id")?)
     }
@@ -74,7 +77,7 @@ impl<'a> Sections<'a> {
         let bytes = self.bytes(".gnu_debuglink")?;
         let name = bytes.split(|byte| *byte == 0).next()?;
         let name = std::str::from_utf8(name).ok()?;
-        // A name and not a path: it is looked for in directories of our choice.
+        // Must be a name, not a path: gputrace chooses the directories in which it looks.
         (!name.is_empty() && name.len() < 256 && !name.contains('/')).then(|| name.to_owned())
     }
 }
@@ -83,7 +86,7 @@ fn bytes<'data, R: ReadRef<'data>>(data: R, name: &str) -> Option<Cow<'data, [u8
     let file = ElfFile64::<LE, R>::parse(data).ok()?;
     let section = file.section_by_name(name)?;
     let (offset, size) = section.file_range()?;
-    // Before anything of that size is allocated.
+    // Checked before that much memory is allocated.
     if size > MAX_SECTION || offset.checked_add(size)? > data.len().ok()? {
         return None;
     }
@@ -91,7 +94,7 @@ fn bytes<'data, R: ReadRef<'data>>(data: R, name: &str) -> Option<Cow<'data, [u8
     if compressed.format == CompressionFormat::None {
         return Some(Cow::Borrowed(compressed.data));
     }
-    // Compression by more than a thousand times is none that a linker makes.
+    // No linker output compresses by a factor above a thousand.
     let reasonable = (compressed.data.len() as u64).saturating_mul(1100);
     if compressed.uncompressed_size > MAX_SECTION.min(reasonable) {
         return None;

@@ -21,7 +21,7 @@ fn parts_of_functions() {
     }
 }
 
-/// Code at address 0x1000; functions and parts where the test says.
+/// Code at address 0x1000, with functions and parts given by the test.
 struct Bytes<'a> {
     code: &'a [u8],
     functions: &'a [u64],
@@ -62,7 +62,7 @@ fn find(code: &[u8], size: u64) -> Result<Vec<(u64, ExitKind)>, Unprobeable> {
         .collect())
 }
 
-/// Bytes from an assembler.
+/// Uses bytes from an assembler.
 #[test]
 fn ways_out() {
     use ExitKind::{Return, TailCall};
@@ -75,9 +75,9 @@ fn ways_out() {
     );
     // jmp to another function
     assert_eq!(find(&[0x53, 0x5b, 0xeb, 0x3c], 4), Ok(vec![(2, TailCall)]));
-    // jmp to its own beginning: a loop, or a call in place of a call
+    // jmp to its own beginning: a loop, or a tail call of itself
     assert_eq!(find(&[0x90, 0xeb, 0xfd], 3), Err(Unprobeable::Loop));
-    // jmp [rip+0] and jmp [rax+8]; jmp [rax*8] is a table's
+    // jmp [rip+0] and jmp [rax+8]; jmp [rax*8] uses a jump table
     assert_eq!(
         find(&[0x90, 0xff, 0x25, 0, 0, 0, 0], 7),
         Ok(vec![(1, TailCall)])
@@ -102,7 +102,7 @@ fn ways_out() {
     parts[..3].copy_from_slice(&[0x74, 0x1e, 0xc3]);
     parts[0x21] = 0xc3;
     assert_eq!(find(&parts, 3), Ok(vec![(2, Return), (0x21, Return)]));
-    // je into the middle of an instruction: this is not what it seems
+    // je into the middle of an instruction: linear decoding fails
     assert_eq!(
         find(&[0x74, 1, 0x48, 0x89, 0xc3, 0xc3], 6),
         Err(Unprobeable::Undecodable)
@@ -112,11 +112,11 @@ fn ways_out() {
     assert_eq!(find(&[0x90, 0x06], 2), Err(Unprobeable::Undecodable));
 }
 
-/// This test's own program, which has symbols, or at least something of everything.
+/// Bytes of a small program with symbols and debug information.
 fn program() -> &'static [u8] {
     static BYTES: OnceLock<Vec<u8>> = OnceLock::new();
     BYTES.get_or_init(|| {
-        // A small file, so that what is changed matters.
+        // A small file, so that every change matters.
         let directory = tempfile::tempdir().unwrap();
         let (source, object) = (directory.path().join("x.c"), directory.path().join("x.so"));
         std::fs::write(

@@ -1,34 +1,35 @@
-//! Who a process is: name, program, parent, start, threads.
+//! Facts about a process: name, program, parent, start, threads.
 
 use gputrace_capture::meta;
 use gputrace_files::kernel;
 
 use super::{ProcessError, refused};
 
-/// Nanoseconds per tick of the times in `/proc/PID/stat`. The kernel shows user space 100 ticks per
-/// second on x86 whatever its own timer does (`USER_HZ`).
+/// Nanoseconds per tick of the times in `/proc/PID/stat`. On x86, the kernel shows user space 100
+/// ticks per second, whatever its own timer does (`USER_HZ`).
 const TICK: u64 = 10_000_000;
 
-/// Linux has at most 8192 processors on x86 (`NR_CPUS_RANGE_END`).
+/// Highest number of a processor: Linux supports at most 8192 on x86 (`NR_CPUS_RANGE_END`).
 const MOST_PROCESSORS: usize = 8191;
 
-/// More of a command line is not kept, bytes.
+/// Maximum size of a command line that is kept, bytes.
 const MAX_COMMAND: u64 = 1 << 20;
 
-/// What `/proc` says about a process, as a capture stores it.
+/// Describes a process for the capture, from `/proc`.
 ///
-/// The start has the resolution of `/proc`, 10 ms, rounded down. Threads are in order of id; those that
-/// end while they are listed may be missing. A program that cannot be read (a kernel thread, another
-/// user's process) leaves `executable` empty.
+/// The start time has the resolution of `/proc`, 10 ms, rounded down. Threads are in order of id;
+/// those that end while they are listed may be missing. `executable` is empty if the program cannot
+/// be read (a kernel thread, another user's process).
 ///
 /// # Errors
+///
 /// [`ProcessError::NoSuchProcess`], or [`ProcessError::Proc`] if `/proc` cannot be read.
 pub fn describe(pid: u32) -> Result<meta::Process, ProcessError> {
     let path = format!("/proc/{pid}/stat");
     let stat = kernel::read(&path).map_err(|error| refused(pid, path, error))?;
     let stat = Stat::parse(&stat).ok_or(ProcessError::NoSuchProcess { pid })?;
     let executable = kernel::read_link(format!("/proc/{pid}/exe"));
-    // It lies in the process's memory, which may not answer.
+    // The command line is in the process's memory, which may not answer.
     let command = gputrace_reader::file(pid, "cmdline", MAX_COMMAND).unwrap_or_default();
     Ok(meta::Process {
         pid,
@@ -54,38 +55,43 @@ pub fn pids() -> Result<Vec<u32>, ProcessError> {
     })
 }
 
-/// The process's id in its own pid namespace, if that is not gputrace's (a container); else `None`.
+/// The process's id in its own pid namespace, if that differs from gputrace's (a container); else
+/// `None`.
 #[must_use]
 pub fn namespace_pid(pid: u32) -> Option<u32> {
     let status = kernel::read_text(format!("/proc/{pid}/status")).ok()?;
     let ids = status
         .lines()
         .find_map(|line| line.strip_prefix("NSpid:"))?;
-    // Outermost first, as far as we can see; one number if it is in our namespace.
+    // Outermost namespace first, as far as visible; a single number if the process is in
+    // gputrace's.
     ids.split_ascii_whitespace().skip(1).last()?.parse().ok()
 }
 
-/// Where the stack of a process's main thread begins, which differs from one program that the process executes to the next;
-/// `None` if the process is gone or the kernel does not say.
+/// Address where the stack of a process's main thread begins, which differs between the programs
+/// that the process executes one after the other; `None` if the process is gone or the kernel does
+/// not tell.
 #[must_use]
 pub fn start_stack(pid: u32) -> Option<u64> {
     let stat = Stat::parse(&kernel::read(format!("/proc/{pid}/stat")).ok()?)?;
     Some(stat.start_stack).filter(|stack| *stack != 0)
 }
 
-/// Which code a process has: as long as it stays the same, the process has most likely mapped no other library. Far
-/// cheaper to find out than which files those are.
+/// A fingerprint of a process's code. As long as it stays the same, the process has most likely
+/// mapped no other library. It is far cheaper to obtain than the list of mapped files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CodeState {
-    /// Of the process, in ticks of `/proc/PID/stat`: another process with its id began at another time.
+    /// Start time of the process, in ticks of `/proc/PID/stat`. It differs if the id belongs to
+    /// another process now.
     start_ticks: u64,
-    /// See [`start_stack`]; 0 if not known.
+    /// See [`start_stack`]; 0 if unknown.
     start_stack: u64,
-    /// How much code is mapped, kB.
+    /// Size of the mapped code, kB.
     size: u64,
 }
 
-/// The state of a process's code; `None` if it is gone, has none (a thread of the kernel), or may not be looked at.
+/// The state of a process's code; `None` if the process is gone, has no code (a kernel thread), or
+/// may not be inspected.
 #[must_use]
 pub fn code_state(pid: u32) -> Option<CodeState> {
     let status = kernel::read(format!("/proc/{pid}/status")).ok()?;
@@ -98,8 +104,8 @@ pub fn code_state(pid: u32) -> Option<CodeState> {
     })
 }
 
-/// `VmExe` and `VmLib` of `/proc/PID/status`, kB: the program's own code, and that of everything else that is mapped so
-/// that it can run (`fs/proc/task_mmu.c`).
+/// Sum of `VmExe` and `VmLib` in `/proc/PID/status`, kB: the program's own code, and all other
+/// executable mappings (`fs/proc/task_mmu.c`).
 fn code_size(status: &[u8]) -> Option<u64> {
     let mut sizes = status.split(|byte| *byte == b'\n').filter_map(|line| {
         let value = line
@@ -112,7 +118,7 @@ fn code_size(status: &[u8]) -> Option<u64> {
     Some(sizes.fold(first, u64::saturating_add))
 }
 
-/// Numbers of the processors that are running; only the first if the kernel does not say.
+/// Numbers of the online processors; only the first if the kernel does not tell.
 pub(super) fn online_processors() -> Vec<usize> {
     let online = kernel::read_text("/sys/devices/system/cpu/online").unwrap_or_default();
     let ranges = online.trim().split(',').filter_map(|part| {
@@ -123,19 +129,19 @@ pub(super) fn online_processors() -> Vec<usize> {
     if numbers.is_empty() { vec![0] } else { numbers }
 }
 
-/// `/proc/PID/comm`, lossily decoded.
+/// The name in `/proc/PID/comm`, lossily decoded.
 pub(super) fn comm(pid: u32) -> Option<String> {
     name(&format!("/proc/{pid}/comm"))
 }
 
-/// State letter of a process, e.g. `Z` for one that has ended and was not waited for.
+/// State letter of a process, e.g. `Z` for a zombie.
 pub(super) fn state(pid: u32) -> Option<char> {
     Stat::parse(&kernel::read(format!("/proc/{pid}/stat")).ok()?).map(|stat| stat.state)
 }
 
 fn name(path: &str) -> Option<String> {
     let bytes = kernel::read(path).ok()?;
-    // The name may itself end with newlines; the kernel adds one.
+    // The name itself may end with newlines; the kernel appends one.
     let name = bytes.strip_suffix(b"\n").unwrap_or(&bytes);
     Some(String::from_utf8_lossy(name).into_owned())
 }
@@ -155,7 +161,7 @@ fn threads(pid: u32) -> Vec<meta::Thread> {
         .collect()
 }
 
-/// The entries of a directory whose names are numbers, in order.
+/// The directory entries whose names are numbers, in order.
 fn numbered(directory: &str) -> std::io::Result<Vec<u32>> {
     let mut numbers: Vec<u32> = kernel::list(directory)?
         .iter()
@@ -165,8 +171,8 @@ fn numbered(directory: &str) -> std::io::Result<Vec<u32>> {
     Ok(numbers)
 }
 
-/// Arguments as the kernel keeps them: each ends with a zero byte. A program that overwrote them to
-/// show a title may have left any bytes.
+/// Splits arguments as the kernel stores them: each ends with a zero byte. A program that overwrote
+/// them to show a title may have left any bytes.
 fn arguments(bytes: &[u8]) -> Vec<String> {
     let bytes = bytes.strip_suffix(b"\0").unwrap_or(bytes);
     if bytes.is_empty() {
@@ -176,20 +182,20 @@ fn arguments(bytes: &[u8]) -> Vec<String> {
     bytes.split(|byte| *byte == 0).map(text).collect()
 }
 
-/// The fields of `/proc/PID/stat` in use (`man 5 proc_pid_stat`).
+/// The fields of `/proc/PID/stat` that are used (`man 5 proc_pid_stat`).
 #[derive(Debug, PartialEq, Eq)]
 struct Stat {
     name: String,
     state: char,
     parent: u32,
     start_ticks: u64,
-    /// 0 for a reader who may not know.
+    /// 0 if the reader lacks permission.
     start_stack: u64,
 }
 
 impl Stat {
     fn parse(bytes: &[u8]) -> Option<Self> {
-        // The name is in parentheses and may contain any of them; nothing after it does.
+        // The name is in parentheses and may itself contain parentheses; nothing after it does.
         let open = bytes.iter().position(|byte| *byte == b'(')?;
         let close = bytes.iter().rposition(|byte| *byte == b')')?;
         let name = String::from_utf8_lossy(bytes.get(open + 1..close)?).into_owned();
@@ -268,7 +274,7 @@ mod tests {
         let state = code_state(pid).unwrap();
         assert_eq!(code_state(pid), Some(state));
         assert!(state.size > 0);
-        // A thread of the kernel, and nothing.
+        // A kernel thread, and a process that does not exist.
         assert_eq!(code_state(2), None);
         assert_eq!(code_state(1 << 30), None);
         assert_eq!(

@@ -1,11 +1,11 @@
 //! From a mapping to the mapped file.
 //!
-//! The path in `/proc/PID/maps` is a hint, not a way to the file: it is a path in the mount namespace of
-//! the process, it may have been deleted or replaced since, and for a process in a chroot it already is
-//! the path outside of it. `/proc/PID/map_files` leads to the file itself but needs privileges. So each way
-//! is tried in turn, and a file is accepted only if it is the mapped one: by device and inode, or by the
-//! build id in the memory of the process where device numbers are of no use (overlay and btrfs file systems
-//! show different ones in maps and in `stat`).
+//! The path in `/proc/PID/maps` is only a hint. It is a path in the mount namespace of the process,
+//! the file may have been deleted or replaced since, and for a process in a chroot the path is
+//! relative to the outside. `/proc/PID/map_files` leads to the file itself but needs privileges. So
+//! each way is tried in turn, and a file is accepted only if it is the mapped one: by device and
+//! inode, or by the build id in the memory of the process where device numbers are useless (overlay
+//! and btrfs file systems show different ones in maps and in `stat`).
 
 use std::{
     os::unix::ffi::OsStrExt,
@@ -27,22 +27,22 @@ use crate::{
 /// A file with code that a process has mapped.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MappedFile {
-    /// Its path as the process's maps show it.
+    /// Path as in the process's maps.
     pub path: PathBuf,
-    /// Device as in maps; comparable with `st_dev` except on overlay and btrfs file systems.
+    /// Device as in the maps; comparable with `st_dev` except on overlay and btrfs file systems.
     pub device: u64,
-    /// Inode number as in maps.
+    /// Inode number as in the maps.
     pub inode: u64,
     /// Whether the file was deleted or replaced after it was mapped.
     pub deleted: bool,
     /// One of its executable mappings.
     code: Mapping,
-    /// Where its ELF header is in the process's memory, and how many bytes are mapped there.
+    /// Address of its ELF header in the process's memory, and number of bytes mapped there.
     header: Option<(u64, u64)>,
 }
 
-/// The files among mappings that have code in them and a path that satisfies `wanted`, each once, in order
-/// of the address of their code.
+/// The files with code among the mappings whose path satisfies `wanted`, each once, in order of the
+/// address of their code.
 pub(super) fn code_files(mappings: &[Mapping], wanted: impl Fn(&Path) -> bool) -> Vec<MappedFile> {
     let mut files = Vec::<MappedFile>::new();
     for code in mappings.iter().filter(|mapping| mapping.executable) {
@@ -60,7 +60,7 @@ pub(super) fn code_files(mappings: &[Mapping], wanted: impl Fn(&Path) -> bool) -
     files
 }
 
-/// The file whose mapping contains an address.
+/// The file mapped at an address.
 pub(crate) fn file_at(mappings: &[Mapping], address: u64) -> Option<MappedFile> {
     let there = mappings
         .iter()
@@ -92,8 +92,8 @@ impl MappedFile {
         }
     }
 
-    /// The state of the file that is mapped, without opening it; `None` if the process or the mapping is gone, or
-    /// privileges are missing.
+    /// The state of the mapped file, without opening it; `None` if the process or the mapping is
+    /// gone, or privileges are missing.
     pub(crate) fn state(&self, pid: u32) -> Option<FileState> {
         let place = Place::of_mapping(pid, &self.code.range(), &self.path).ok()?;
         if place.is_regular() && is_printed(&place, self) {
@@ -103,9 +103,9 @@ impl MappedFile {
         }
     }
 
-    /// Build id of the file, from the memory of the process that maps it.
+    /// Build id of the file, read from the memory of the process that maps it.
     fn build_id(&self, pid: u32) -> Option<String> {
-        /// Linkers put the notes right behind the program headers.
+        /// Number of bytes read: linkers put the notes directly after the program headers.
         const ENOUGH: u64 = 1 << 16;
         let (address, size) = self.header?;
         let mut bytes = vec![0; usize::try_from(size.min(ENOUGH)).ok()?];
@@ -115,9 +115,10 @@ impl MappedFile {
     }
 }
 
-/// Finds the very file that a process has mapped, without opening it.
+/// Finds exactly the file that a process has mapped, without opening it.
 ///
 /// # Errors
+///
 /// As [`open_mapped`].
 pub fn locate_mapped(pid: u32, mapped: &MappedFile) -> Result<Place, ProcessError> {
     let mut denied = None;
@@ -133,14 +134,14 @@ pub fn locate_mapped(pid: u32, mapped: &MappedFile) -> Result<Place, ProcessErro
     };
 
     match Place::of_mapping(pid, &mapped.code.range(), &mapped.path) {
-        // The link leads to the mapped file whatever `stat` says of it, unless something else was mapped
-        // in its place since the maps were read.
+        // The link leads to the mapped file whatever `stat` says about it, unless something else
+        // was mapped in its place since the maps were read.
         Ok(place) if is_printed(&place, mapped) || is_inode(&place, mapped) => return Ok(place),
         Ok(_) => {}
         Err(error) => note(&error),
     }
 
-    // The path as the process sees it, and, for one in a chroot, as gputrace does.
+    // The path as the process sees it and, for one in a chroot, as gputrace does.
     for root in [Root::of_process(pid), Root::own()] {
         let located = root
             .map_err(|source| OpenError::Open {
@@ -174,19 +175,21 @@ pub fn locate_mapped(pid: u32, mapped: &MappedFile) -> Result<Place, ProcessErro
     })
 }
 
-/// Opens the very file that a process has mapped.
+/// Opens exactly the file that a process has mapped.
 ///
 /// # Errors
+///
 /// [`ProcessError::NoSuchProcess`] if the process is gone, [`ProcessError::PermissionDenied`],
-/// [`ProcessError::LibraryReplaced`], or [`ProcessError::Elf`] if the file cannot be understood.
+/// [`ProcessError::LibraryReplaced`], or [`ProcessError::Elf`] if the file cannot be parsed.
 pub fn open_mapped(pid: u32, mapped: &MappedFile) -> Result<LibraryFile, ProcessError> {
     open_located(pid, &locate_mapped(pid, mapped)?)
 }
 
-/// Opens what [`locate_mapped`] found.
+/// Opens a file that [`locate_mapped`] found.
 ///
 /// # Errors
-/// [`ProcessError::PermissionDenied`], or [`ProcessError::Elf`] if the file cannot be understood.
+///
+/// [`ProcessError::PermissionDenied`], or [`ProcessError::Elf`] if the file cannot be parsed.
 pub fn open_located(pid: u32, place: &Place) -> Result<LibraryFile, ProcessError> {
     let file = match place.open() {
         Ok(file) => file,
@@ -204,12 +207,12 @@ pub fn open_located(pid: u32, place: &Place) -> Result<LibraryFile, ProcessError
     Ok(LibraryFile::from_file(file)?)
 }
 
-/// Whether what a link in `map_files` led to goes by the path that was found in maps.
+/// Whether the target of a link in `map_files` has the path shown in the maps.
 fn is_printed(place: &Place, mapped: &MappedFile) -> bool {
     let Ok(target) = place.link() else {
         return false;
     };
-    // Both are printed by the same kernel function, but for the escaped newlines of maps.
+    // The same kernel function prints both, except that newlines are escaped in the maps.
     let printed = mapped.code.printed();
     target.as_os_str().as_bytes() == printed || (!mapped.deleted && target == mapped.path)
 }
@@ -249,17 +252,17 @@ mod tests {
         let whole = open_mapped(pid, &mapped).unwrap();
         assert_eq!(whole.inode(), mapped.inode);
 
-        // Without `map_files`: by path, accepted for its inode.
+        // Without `map_files`: found by path, accepted because of its inode.
         mapped.code.start = 0;
         assert_eq!(open_mapped(pid, &mapped).unwrap().inode(), whole.inode());
-        // On an overlay or btrfs: other numbers, the same build id in memory.
+        // On an overlay or btrfs: other numbers, but the same build id in memory.
         mapped.inode += 1;
         assert!(whole.elf().build_id.is_some());
         assert_eq!(mapped.build_id(pid), whole.elf().build_id);
         assert_eq!(open_mapped(pid, &mapped).unwrap().inode(), whole.inode());
-        // Nothing speaks for the file at the path.
+        // Nothing confirms that the file at the path is the mapped one.
         mapped.header = None;
-        // Without privileges `map_files` might still have led to it.
+        // Without privileges the error is another one: `map_files` might have led to the file.
         let error = open_mapped(pid, &mapped).unwrap_err();
         assert!(matches!(
             error,

@@ -9,8 +9,8 @@ use std::{
 
 use gputrace_files::kernel;
 
-/// More of a list of mappings is not read, bytes: a process has at most 65,530 of them
-/// (`vm.max_map_count`) unless somebody raised that.
+/// Maximum size of a list of mappings that is read, bytes. A process has at most 65,530 mappings
+/// (`vm.max_map_count`) unless that limit was raised.
 const MAX_MAPS: u64 = 64 << 20;
 
 /// A mapping of a file.
@@ -18,15 +18,15 @@ const MAX_MAPS: u64 = 64 << 20;
 pub struct Mapping {
     /// First address.
     pub start: u64,
-    /// Address behind the last byte.
+    /// Address after the last byte.
     pub end: u64,
     /// Whether the process can write to it.
     pub writable: bool,
-    /// Whether code can run in it.
+    /// Whether it is executable.
     pub executable: bool,
     /// File offset of `start`, bytes.
     pub offset: u64,
-    /// Device of the file system, encoded as `st_dev`.
+    /// Device of the file system, encoded like `st_dev`.
     pub device: u64,
     /// Inode number.
     pub inode: u64,
@@ -37,8 +37,8 @@ pub struct Mapping {
 const DELETED: &[u8] = b" (deleted)";
 
 impl Mapping {
-    /// Decodes one line, without its newline. `None` for mappings without a file, and for anything that
-    /// is not such a line.
+    /// Decodes one line, without its newline. `None` for mappings without a file, and for anything
+    /// that is not such a line.
     ///
     /// ```text
     /// 7f63c0a00000-7f63c0a1e000 r-xp 0001e000 fe:00 1052 /usr/lib/libamdhip64.so.5.2
@@ -86,8 +86,8 @@ impl Mapping {
         &self.name
     }
 
-    /// The file's path as seen by the process (for a process in a chroot: from the root of its mount
-    /// namespace). Under the same path there may be another file by now.
+    /// The file's path as seen by the process (for a process in a chroot: from the root of its
+    /// mount namespace). By now, another file may have this path.
     #[must_use]
     pub fn path(&self) -> PathBuf {
         let name = self.name.strip_suffix(DELETED).unwrap_or(&self.name);
@@ -101,7 +101,8 @@ impl Mapping {
     }
 }
 
-/// The kernel writes a newline as `\012` and nothing else differently, not even a backslash.
+/// Undoes the kernel's escaping: it writes a newline as `\012` and escapes nothing else, not even a
+/// backslash.
 fn unescape(name: &[u8]) -> Vec<u8> {
     const NEWLINE: &[u8] = b"\\012";
     let mut out = Vec::with_capacity(name.len());
@@ -121,8 +122,10 @@ fn unescape(name: &[u8]) -> Vec<u8> {
 /// The file mappings of a process, in order of address.
 ///
 /// # Errors
-/// What the kernel says, or `TimedOut` if the process does not answer: `NotFound` if the process is gone, `PermissionDenied` if it may not be looked at.
-/// A process that ends while its maps are read has none, or the call fails with `ESRCH`.
+///
+/// The kernel's error, or `TimedOut` if the process does not answer: `NotFound` if the process is
+/// gone, `PermissionDenied` if it may not be inspected. For a process that ends while its maps are
+/// read, the result is empty, or the call fails with `ESRCH`.
 pub fn of_process(pid: u32) -> io::Result<Vec<Mapping>> {
     let text = gputrace_reader::file(pid, "maps", MAX_MAPS)?;
     Ok(text
@@ -131,10 +134,11 @@ pub fn of_process(pid: u32) -> io::Result<Vec<Mapping>> {
         .collect())
 }
 
-/// Whether one of a process's mappings of files with code in them is `wanted`: as [`of_process`], without keeping what is
-/// not asked for. `buffer` is used for reading and need not be empty.
+/// Whether `wanted` accepts one of a process's executable file mappings. Like [`of_process`], but
+/// does not keep the mappings. `buffer` is used for reading and need not be empty.
 ///
 /// # Errors
+///
 /// As [`of_process`].
 pub fn any_code(
     pid: u32,
@@ -152,7 +156,8 @@ pub fn any_code(
         .any(|mapping| wanted(&mapping)))
 }
 
-/// Whether the third letter of the permissions says so, before anything else of the line is decoded.
+/// Whether the permissions in a line include execution. Checked before anything else of the line is
+/// decoded.
 fn is_code(line: &[u8]) -> bool {
     let end = line.iter().position(|byte| *byte == b' ');
     end.and_then(|end| line.get(end + 3)) == Some(&b'x')
@@ -233,7 +238,7 @@ mod tests {
 
         #[test]
         fn any_path_survives(name in "/[ -~\n]{0,40}", deleted: bool) {
-            // As `seq_path` writes it. Names that contain the escape itself are ambiguous.
+            // As `seq_path` writes it. Names that contain the escape sequence itself are ambiguous.
             prop_assume!(!name.contains("\\012") && !name.ends_with(" (deleted)"));
             let printed = name.replace('\n', "\\012") + if deleted { " (deleted)" } else { "" };
             let mapping = Mapping::parse(format!("1000-2000 r-xp 0 00:01 9 {printed}").as_bytes()).unwrap();

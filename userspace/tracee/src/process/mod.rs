@@ -1,4 +1,4 @@
-//! Processes: who they are, and which ROCm libraries they have mapped.
+//! Processes: facts about them, and the ROCm libraries that they have mapped.
 
 mod info;
 mod libraries;
@@ -27,101 +27,101 @@ use maps::Mapping;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProcessError {
-    /// There is none of this number.
+    /// There is no process with this id.
     #[error(
         "there is no process {pid}: it has ended, or the number is from another pid namespace \
          (gputrace needs the number that `ps` shows on the host)"
     )]
     NoSuchProcess {
-        /// The number asked for.
+        /// Process id.
         pid: u32,
     },
-    /// It maps no library that gputrace traces.
+    /// The process maps no library that gputrace traces.
     #[error("process {pid} ({name}) has no ROCm library mapped: {hint}")]
     NoRocmLibraries {
-        /// The process.
+        /// Process id.
         pid: u32,
-        /// Its name.
+        /// Name of the process.
         name: String,
-        /// What may be behind it and what to do.
+        /// Possible reason, and what to do.
         hint: String,
     },
-    /// Its code is not 64-bit x86.
+    /// The process's code is not 64-bit x86.
     #[error(
         "process {pid} runs {}, which is built for {architecture}; gputrace traces 64-bit x86 code",
         executable.display()
     )]
     WrongArchitecture {
-        /// The process.
+        /// Process id.
         pid: u32,
-        /// Its program.
+        /// Program of the process.
         executable: PathBuf,
-        /// What the program is built for.
+        /// Architecture that the program is built for.
         architecture: String,
     },
-    /// The runtime is a part of the program.
+    /// The ROCm runtime is linked statically into the program.
     #[error(
         "process {pid} runs {}, which has the ROCm runtime linked into it statically; \
          link the program against libamdhip64.so to trace its calls",
         executable.display()
     )]
     StaticRuntime {
-        /// The process.
+        /// Process id.
         pid: u32,
-        /// Its program.
+        /// Program of the process.
         executable: PathBuf,
     },
-    /// The process belongs to someone else.
+    /// gputrace may not inspect the process.
     #[error(
         "may not look into process {pid} ({what}); run gputrace with sudo, or give it CAP_SYS_PTRACE \
          (and CAP_CHECKPOINT_RESTORE for deleted files)"
     )]
     PermissionDenied {
-        /// The process.
+        /// Process id.
         pid: u32,
-        /// What was refused.
+        /// The refused access.
         what: String,
     },
-    /// The mapped file is no longer where it was, and the kernel gives no other way to it.
+    /// The mapped file was deleted or replaced, and the kernel provides no other way to it.
     #[error(
         "process {pid} uses a copy of {} that was deleted or replaced on disk since, and it cannot be \
          reached through /proc/{pid}/map_files; run gputrace as root, or restart the program",
         path.display()
     )]
     LibraryReplaced {
-        /// The process.
+        /// Process id.
         pid: u32,
-        /// The path that the file had.
+        /// Former path of the file.
         path: PathBuf,
     },
-    /// Something in `/proc` cannot be read.
+    /// A file in `/proc` cannot be read.
     #[error("cannot read {}: {source}; is /proc mounted?", path.display())]
     Proc {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What the kernel said.
+        /// Error returned by the kernel.
         source: io::Error,
     },
-    /// A mapped file cannot be understood.
+    /// A mapped file cannot be parsed.
     #[error(transparent)]
     Elf(#[from] ElfError),
 }
 
-/// A process and the ROCm libraries in it.
+/// A process and its ROCm libraries.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RocmProcess {
-    /// Process id, as gputrace sees it.
+    /// Process id in gputrace's pid namespace.
     pub pid: u32,
-    /// Its ROCm libraries, in order of address. Not empty.
+    /// ROCm libraries, in order of address. Not empty.
     pub libraries: Vec<MappedFile>,
 }
 
-/// Every process with ROCm libraries at one moment.
+/// All processes with ROCm libraries at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Survey {
-    /// In order of process id.
+    /// The processes, in order of id.
     pub processes: Vec<RocmProcess>,
-    /// Processes that may not be looked into.
+    /// Ids of processes that may not be inspected.
     pub unreadable: Vec<u32>,
 }
 
@@ -147,9 +147,10 @@ pub fn code_files(pid: u32) -> Result<Vec<MappedFile>, ProcessError> {
     Ok(libraries::code_files(&mappings(pid)?, Path::is_absolute))
 }
 
-/// The ROCm libraries of all processes. Processes that come or go meanwhile may be in it or not.
+/// The ROCm libraries of all processes. Processes that start or end during the call may be missing.
 ///
 /// # Errors
+///
 /// [`ProcessError::Proc`] if `/proc` itself cannot be read.
 pub fn survey() -> Result<Survey, ProcessError> {
     let mut survey = Survey::default();
@@ -162,7 +163,7 @@ pub fn survey() -> Result<Survey, ProcessError> {
                 }
             }
             Err(ProcessError::PermissionDenied { .. }) => survey.unreadable.push(pid),
-            // It has ended since it was listed.
+            // The process has ended since it was listed.
             Err(_) => {}
         }
     }
@@ -174,7 +175,7 @@ pub(crate) fn mappings(pid: u32) -> Result<Vec<Mapping>, ProcessError> {
     maps::of_process(pid).map_err(|error| refused(pid, format!("/proc/{pid}/maps"), error))
 }
 
-/// What a failure to read a file of `/proc/PID` means.
+/// Converts a failure to read a file of `/proc/PID`.
 pub(crate) fn refused(pid: u32, path: String, source: io::Error) -> ProcessError {
     match source
         .raw_os_error()
@@ -193,7 +194,7 @@ pub(crate) fn refused(pid: u32, path: String, source: io::Error) -> ProcessError
     }
 }
 
-/// The ROCm libraries among file mappings, by file name as the catalogue has it.
+/// The ROCm libraries among file mappings, recognised by the file names in the catalogue.
 fn rocm_files(mappings: &[Mapping]) -> Vec<MappedFile> {
     libraries::code_files(mappings, |path| {
         let name = path.file_name().and_then(|name| name.to_str());
@@ -204,7 +205,7 @@ fn rocm_files(mappings: &[Mapping]) -> Vec<MappedFile> {
 /// Functions that only the runtime itself defines.
 const RUNTIME_FUNCTIONS: [&str; 3] = ["hsa_init", "hipLaunchKernel", "hipMalloc"];
 
-/// Says why a process has no ROCm library.
+/// Determines why a process has no ROCm library.
 fn why_none(pid: u32, mappings: &[Mapping]) -> ProcessError {
     let name = info::comm(pid).unwrap_or_default();
     let none = |hint: &str| ProcessError::NoRocmLibraries {
@@ -215,7 +216,7 @@ fn why_none(pid: u32, mappings: &[Mapping]) -> ProcessError {
     if mappings.is_empty() {
         return match info::state(pid) {
             None => ProcessError::NoSuchProcess { pid },
-            Some('Z' | 'X') => none("it has ended and only waits for its parent to notice"),
+            Some('Z' | 'X') => none("it has ended and waits for its parent to collect it"),
             Some(_) => none(
                 "it has no files mapped at all, so it is a thread of the kernel or about to end",
             ),

@@ -1,9 +1,10 @@
-//! News of code that processes map, all over the node, as the kernel's perf subsystem tells it.
+//! Reports of code that processes map, on the whole node, from the kernel's perf subsystem.
 //!
-//! Each mapping of a file with code in it is told of (`PERF_RECORD_MMAP2`, `perf_event_open(2)`): by `mmap`, `execve` or
-//! `mprotect`, of any process in any container, under any dynamic linker or none. That is how `perf record -a` knows
-//! which libraries are where. No process gets a breakpoint for it, and one that maps nothing costs nothing. The records
-//! of a processor go into a buffer of its own; what finds no room there is lost, and that it was is told.
+//! The kernel reports each mapping of a file with code (`PERF_RECORD_MMAP2`, `perf_event_open(2)`):
+//! by `mmap`, `execve` or `mprotect`, in any process in any container, under any dynamic linker or
+//! none. `perf record -a` uses this to know which libraries are mapped where. No process gets a
+//! breakpoint for it, and a process that maps nothing pays nothing. Each processor has its own
+//! buffer for its records. Records that find no room there are lost, and the loss is reported.
 
 use std::{ffi::OsStr, io, os::unix::ffi::OsStrExt as _, path::Path, time::Duration};
 
@@ -11,37 +12,37 @@ use perf_event::{Builder, Sampler, events::Software};
 
 use super::info;
 
-/// Kinds of records (`linux/perf_event.h`).
+/// Record types (`linux/perf_event.h`).
 const LOST: u32 = 2;
 const MMAP2: u32 = 10;
 
-/// Bytes of each processor's buffer, a power of two: about 800 mappings, so between two looks that are
-/// [`MappingNews::EVERY`] apart a processor may map 32,000 times a second.
+/// Size of each processor's buffer in bytes, a power of two. It holds about 800 mappings, so with
+/// looks [`MappingNews::EVERY`] apart, a processor may map 32,000 times per second.
 const BUFFER: usize = 1 << 17;
 
-/// A file of which a process has mapped code.
+/// A new mapping of code from a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NewMapping<'a> {
-    /// Process id, as gputrace sees it.
+    /// Process id in gputrace's pid namespace.
     pub pid: u32,
-    /// The file; the same number of another device, or of another generation, is another file.
+    /// Identity of the file.
     pub file: FileNumber,
-    /// Its path, as seen by the process.
+    /// Path of the file, as seen by the process.
     pub path: &'a Path,
 }
 
-/// How the kernel numbers a file that is mapped.
+/// The kernel's identification of a mapped file. All members together identify a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FileNumber {
     /// Major and minor number of the device.
     pub device: (u32, u32),
     /// Inode number.
     pub inode: u64,
-    /// Changes when an inode number is given to another file; 0 if not known.
+    /// Changes when an inode number is reused for another file; 0 if unknown.
     pub generation: u64,
 }
 
-/// The news of all processors. Dropping it ends them.
+/// Reports from all processors. Dropping it ends them.
 #[derive(Debug)]
 pub struct MappingNews {
     processors: Vec<Processor>,
@@ -61,13 +62,14 @@ impl std::fmt::Debug for Processor {
 }
 
 impl MappingNews {
-    /// How often to look at the least, so that nothing is lost on a busy node.
+    /// Maximum time between two looks that loses nothing on a busy node.
     pub const EVERY: Duration = Duration::from_millis(25);
 
-    /// Begins to be told.
+    /// Starts the reports.
     ///
     /// # Errors
-    /// What the kernel says: most often that `CAP_PERFMON` is missing.
+    ///
+    /// The kernel's error, most often because `CAP_PERFMON` is missing.
     pub fn open() -> io::Result<Self> {
         let mut news = Self {
             processors: Vec::new(),
@@ -79,11 +81,12 @@ impl MappingNews {
         Ok(news)
     }
 
-    /// Listens also to processors that have come since; true if there were any. What happened on them until now is not
-    /// known.
+    /// Also listens to processors that have come online since. Returns true if there were any;
+    /// mappings made on them until now are unknown.
     ///
     /// # Errors
-    /// What the kernel says of the first that cannot be listened to.
+    ///
+    /// The kernel's error for the first processor that cannot be listened to.
     pub fn more_processors(&mut self) -> io::Result<bool> {
         let before = self.processors.len();
         for number in info::online_processors() {
@@ -95,7 +98,7 @@ impl MappingNews {
                 .one_cpu(number)
                 .mmap(true)
                 .mmap2(true)
-                // Nobody waits for the buffer: it is looked at again and again.
+                // No thread waits for the buffer: it is polled.
                 .wakeup_watermark(BUFFER / 2)
                 .enabled(true)
                 .build()?
@@ -105,8 +108,8 @@ impl MappingNews {
         Ok(self.processors.len() > before)
     }
 
-    /// Tells of what was mapped since the last look, in order on each processor. True if some of it was lost. Takes at
-    /// most what fits into the buffers, however fast they are filled.
+    /// Reports the mappings since the last look, in order on each processor. Returns true if some
+    /// were lost. Takes at most one filling of the buffers, however fast they fill up.
     pub fn look(&mut self, mut tell: impl FnMut(&NewMapping<'_>)) -> bool {
         let mut lost = false;
         for processor in &mut self.processors {
@@ -133,7 +136,7 @@ impl MappingNews {
 
 /// Decodes the body of a `PERF_RECORD_MMAP2` without a build id:
 /// `u32 pid, tid; u64 address, length, page offset; u32 major, minor; u64 inode, generation; u32 protection, flags; char path[]`.
-/// `None` for what is no file: `[vdso]`, `//anon`.
+/// `None` if no file is mapped: `[vdso]`, `//anon`.
 fn decode(body: &[u8]) -> Option<NewMapping<'_>> {
     let word = |at: usize| Some(u32::from_ne_bytes(*body.get(at..)?.first_chunk()?));
     let long = |at: usize| Some(u64::from_ne_bytes(*body.get(at..)?.first_chunk()?));

@@ -1,4 +1,5 @@
-//! Small programs and libraries built with the machine's C compiler, and what to do where it is absent.
+//! Small programs and libraries built with the machine's C compiler; tests are skipped where it is
+//! absent.
 #![allow(dead_code, reason = "each test program uses its part of this module")]
 
 use std::{
@@ -10,14 +11,14 @@ use std::{
 
 use gputrace_tracee::{elf::SymbolKind, library::LibraryFile};
 
-/// Says why a test does nothing, or fails where the machine was promised to be complete.
+/// Prints why a test is skipped, or fails if the machine is required to be complete.
 pub(crate) fn skip(reason: &str) {
     assert_ne!(
         std::env::var("GPUTRACE_REQUIRE_BPF").as_deref(),
         Ok("1"),
         "must not be skipped: {reason}"
     );
-    println!("skipped: {reason}");
+    gputrace_skip::skipped(reason);
 }
 
 /// Output of a tool; `None` (and a printed reason) if it is not installed.
@@ -69,7 +70,7 @@ pub(crate) fn compile(
     Some(output)
 }
 
-/// A child process that has said `ready` and waits; killed when dropped.
+/// A child process that has printed `ready` and waits; killed when dropped.
 pub(crate) struct Running(Child);
 
 impl Running {
@@ -99,7 +100,7 @@ impl Drop for Running {
     }
 }
 
-/// Loads its arguments with `dlopen`, says `ready` and waits for the end of its input.
+/// Loads its arguments with `dlopen`, prints `ready` and waits for the end of its input.
 pub(crate) const LOADER: &str = r#"
 #include <dlfcn.h>
 #include <stdio.h>
@@ -170,7 +171,8 @@ fn readelf_symbols(text: &str) -> Vec<Line> {
             size.unwrap(),
         ))
     };
-    // What readelf calls an indirect function if stripping took the mark of GNU's extensions off the file.
+    // readelf's name for an indirect function if stripping has removed the mark of GNU's extensions
+    // from the file.
     text.replace("<OS specific>: 10", "IFUNC")
         .lines()
         .filter_map(line)
@@ -188,7 +190,7 @@ pub(crate) fn check_against_readelf(library: &LibraryFile) {
         .filter(|line| line.2)
         .map(|line| line.0.as_str())
         .collect();
-    // Old versions count where there is no default one.
+    // Old versions count if there is no default one.
     let mut expected = BTreeMap::<&str, BTreeSet<_>>::new();
     for (name, version, default, kind, address, size) in &all {
         if *default || !defaults.contains(name.as_str()) {

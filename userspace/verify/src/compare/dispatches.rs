@@ -1,4 +1,4 @@
-//! Number, names and order of dispatches.
+//! Checks number, names and order of dispatches.
 
 use std::collections::HashMap;
 
@@ -15,7 +15,8 @@ pub(super) fn rows(evidence: &Evidence<'_>) -> Vec<Row> {
     rows
 }
 
-/// Whether the whole node's recorder sees what a program does first, before anybody can have told it of the program.
+/// Checks whether a recorder of the whole node sees the first calls of a program that nobody has
+/// told it about.
 fn first_calls(evidence: &Evidence<'_>) -> Row {
     const NAME: &str = "first dispatches";
     let before = |part| part == Part::Before;
@@ -33,21 +34,23 @@ fn first_calls(evidence: &Evidence<'_>) -> Row {
             NAME,
             Status::Warning,
             "there were none",
-            "nothing can be said of them",
+            "gputrace could not check them",
         ),
         _ if seen == all => Row::new(
             NAME,
             Status::Ok,
             found,
-            "a program that is new on the node is seen from its first dispatch on",
+            "a new program on the node is recorded from its first dispatch",
         ),
         _ => Row::new(
             NAME,
             Status::Warning,
             found,
-            "a program that is new on the node is followed only some time after it has loaded the runtime",
+            "a new program on the node is followed only some time after it has loaded the runtime",
         )
-        .next("start programs whose begin matters by gputrace: gputrace -- PROGRAM"),
+        .next(
+            "if the beginning of a program matters, launch it with gputrace: gputrace -- PROGRAM",
+        ),
     };
     row.figure("first", all as f64)
         .figure("recorded", seen as f64)
@@ -75,7 +78,8 @@ fn count(evidence: &Evidence<'_>) -> Row {
             NAME,
             Status::Wrong,
             format!(
-                "{found} of {required} recorded, {twice} twice, {invented} that the program knows nothing of"
+                "{found} of {required} recorded, {twice} twice, {invented} that the program did \
+                 not do"
             ),
             "packets are missed or misread",
         )
@@ -122,11 +126,11 @@ fn names(evidence: &Evidence<'_>) -> Row {
         .figure("wrong", wrong as f64)
 }
 
-/// Packets of a queue wait for those before them, so they begin in the order of their places.
+/// Packets of a queue wait for those before them, so they begin in order of their indices.
 fn order(evidence: &Evidence<'_>) -> Row {
     const NAME: &str = "order";
     let mut queues: HashMap<u64, Vec<(u64, u64, bool)>> = HashMap::new();
-    // The begin of a dispatch with bounds only is the earliest possible one.
+    // The begin of a dispatch with only bounds is the earliest possible one.
     for one in evidence
         .matched
         .iter()
@@ -136,7 +140,8 @@ fn order(evidence: &Evidence<'_>) -> Row {
         let place = (one.recorded.index, time.begin, time.estimate.is_some());
         queues.entry(one.said.queue).or_default().push(place);
     }
-    // Estimates are placed one by one, by means: that two of them overlap says nothing of the GPU.
+    // Estimates are placed one by one, using means: an overlap of two of them says nothing about
+    // the GPU.
     let (mut wrong, mut estimates) = (0_usize, 0_usize);
     for queue in queues.values_mut() {
         queue.sort_unstable();
@@ -156,7 +161,8 @@ fn order(evidence: &Evidence<'_>) -> Row {
             match estimates {
                 0 => "dispatches of a queue begin one after the other".to_owned(),
                 _ => format!(
-                    "dispatches of a queue begin one after the other, but for {estimates} estimated begins"
+                    "dispatches of a queue begin one after the other, except {estimates} estimated \
+                     starts"
                 ),
             },
             "times agree with the queues' order",

@@ -1,4 +1,4 @@
-//! Mean durations that are estimates, against what the kernels read from the clock.
+//! Compares estimated mean durations with what the kernels read from the clock.
 
 use std::collections::BTreeMap;
 
@@ -11,14 +11,15 @@ use crate::{
 };
 
 const NAME: &str = "estimates";
-/// Fewer dispatches of a kernel say nothing.
+/// Minimum number of dispatches of a kernel for any conclusion.
 const ENOUGH: u64 = 20;
-/// Standard errors within which the truth is in 95 % of cases, and outside of which it is by no chance.
+/// Number of standard errors within which the truth is in 95 % of cases, and outside of which it is
+/// not by chance.
 const NEAR: f64 = 2.0;
 const FAR: f64 = 5.0;
-/// What is aimed at, whatever the stated error is: of a mean that is so close, its error does not matter.
+/// Relative error that is good enough whatever the stated standard error.
 const GOOD: f64 = 0.05;
-/// What is wrong if the stated error denies it.
+/// Relative error that is wrong if the stated standard error denies it.
 const BAD: f64 = 0.25;
 
 /// Sums over the dispatches of a kernel, ns.
@@ -27,11 +28,11 @@ struct Sums {
     count: u64,
     estimated: f64,
     really: f64,
-    /// Dispatches of one kernel are of one class and share its error.
+    /// Sum of the standard errors; dispatches of one kernel are of one class and share its error.
     error: f64,
 }
 
-/// How a mean compares to the truth, ns.
+/// An estimated mean and the truth, ns.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Mean {
     estimated: f64,
@@ -51,12 +52,12 @@ impl Sums {
 }
 
 impl Mean {
-    /// By how much of the truth it is wrong.
+    /// Its relative error.
     fn off(&self) -> f64 {
         (self.estimated - self.really) / self.really.max(1.0)
     }
 
-    /// By how many standard errors it is wrong, not negative.
+    /// Its error in standard errors, not negative.
     fn errors(&self) -> f64 {
         (self.estimated - self.really).abs() / self.error.max(1.0)
     }
@@ -73,8 +74,8 @@ impl Mean {
 }
 
 pub(super) fn row(evidence: &Evidence<'_>) -> Row {
-    // From the begin stamp to the first instruction, and from the last one to the end stamp: kernels read the clock later
-    // than they begin.
+    // From the begin stamp to the first instruction, and from the last instruction to the end
+    // stamp, because kernels read the clock after they begin.
     let (mut before, mut after) = (Vec::new(), Vec::new());
     for (one, [begin, end]) in evidence.stamped_and_clocked() {
         before.push(difference(begin.0, one.recorded.time.begin));
@@ -117,7 +118,7 @@ pub(super) fn row(evidence: &Evidence<'_>) -> Row {
             NAME,
             Status::Ok,
             format!("none are made of {sampled} dispatches with sampled times"),
-            "mean durations of kernels without stamps are not told, but nothing wrong is said of them",
+            "mean durations of kernels without stamps are not given, so none is wrong",
         )
     };
     row.figure("sampled", sampled as f64)
@@ -144,8 +145,10 @@ fn compared(kernels: &BTreeMap<Kernel, Sums>) -> Row {
     }
     row.found = format!("mean durations: {}", texts.join(", "));
     row.meaning = match row.status {
-        Status::Ok => "mean durations of kernels without stamps are as true as they claim to be",
-        Status::Warning => "the truth is further from a mean than twice its standard error",
+        Status::Ok => {
+            "mean durations of kernels without stamps are as accurate as they claim to be"
+        }
+        Status::Warning => "a mean differs from the truth by more than twice its standard error",
         Status::Wrong => "a mean is wrong, and its standard error hides that",
     }
     .to_owned();
@@ -164,7 +167,7 @@ const fn short(kernel: Kernel) -> &'static str {
     }
 }
 
-/// Names of the figures: by how much it is wrong, and by how many standard errors.
+/// Names of the figures: the relative error, and the error in standard errors.
 const fn figures(kernel: Kernel) -> [&'static str; 2] {
     match kernel {
         Kernel::Short => ["short_off_percent", "short_off_errors"],
@@ -191,14 +194,14 @@ mod tests {
     #[test]
     fn an_estimate_is_as_true_as_it_claims() {
         for (estimated, really, error, status) in [
-            // Within two errors, or so close that it does not matter.
+            // Within two standard errors, or so close that it does not matter.
             (70_000.0, 60_000.0, 6_000.0, Status::Ok),
             (61_000.0, 60_000.0, 10.0, Status::Ok),
-            // Outside of two errors.
+            // Outside two standard errors.
             (70_000.0, 60_000.0, 3_000.0, Status::Warning),
             (90_000.0, 60_000.0, 10_000.0, Status::Warning),
             (65_000.0, 60_000.0, 100.0, Status::Warning),
-            // A confident number that is wrong.
+            // A wrong number with a small stated error.
             (90_000.0, 60_000.0, 1_000.0, Status::Wrong),
             (20_000.0, 60_000.0, 0.0, Status::Wrong),
         ] {

@@ -1,4 +1,4 @@
-//! Which dispatch of the recording is which of the program.
+//! Matches the recording's dispatches with the program's.
 
 use std::collections::HashMap;
 
@@ -10,19 +10,20 @@ use crate::{
     record::Mode,
 };
 
-/// A dispatch that both sides have.
+/// A dispatch that is both in the program's log and in the recording.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Matched<'a> {
     pub(super) said: &'a Dispatch,
     pub(super) recorded: &'a Recorded,
-    /// What the kernel read at its begin and end, by the recording's clock, with the uncertainty; ns.
+    /// The clock as read by the kernel at its begin and end, converted with the recording's clock
+    /// model, each with its uncertainty; ns.
     pub(super) clock: Option<[(u64, u64); 2]>,
 }
 
 impl Matched<'_> {
     fn is_impossible(&self) -> bool {
         let Some([begin, end]) = self.clock else {
-            // The recording's clock knows no such moment.
+            // The recording's clock model has no such time.
             return self.said.clock_ticks.is_some();
         };
         let early = begin.0.saturating_add(begin.1) < self.said.rung_ns;
@@ -31,7 +32,7 @@ impl Matched<'_> {
     }
 }
 
-/// Both sides.
+/// The program's log and the recording, matched.
 #[derive(Debug)]
 pub(super) struct Evidence<'a> {
     pub(super) mode: Mode,
@@ -39,17 +40,17 @@ pub(super) struct Evidence<'a> {
     pub(super) recording: &'a Recording,
     /// In the order in which the program submitted them.
     pub(super) matched: Vec<Matched<'a>>,
-    /// How many dispatches must be in the recording.
+    /// Number of dispatches that must be in the recording.
     pub(super) required: usize,
     pub(super) missing: usize,
     pub(super) twice: usize,
-    /// In the recording, but not the program's.
+    /// Dispatches of the recording that are not the program's.
     pub(super) invented: usize,
-    /// Dispatches whose kernels read from the clock that they ran when they cannot have run: before their doorbell, or after
-    /// they were seen to be complete.
+    /// Dispatches whose clock readings are impossible: before their doorbell, or after they were
+    /// seen to be complete.
     pub(super) impossible: usize,
-    /// Whether what kernels read of the clock can be believed: it is never impossible, and lies between the stamps of all
-    /// dispatches that have both.
+    /// Whether the kernels' clock readings can be trusted: none is impossible, and all lie between
+    /// the stamps of dispatches that have both.
     pub(super) trusts_clock: bool,
 }
 
@@ -79,7 +80,7 @@ impl<'a> Evidence<'a> {
         for one in said {
             let Said::Dispatch(one) = one else { continue };
             let found = by_place.remove(&(one.queue, one.index));
-            // What ran before the recorder came need not be there.
+            // Dispatches before the recorder attached may be missing.
             let required = !mode.comes_late() || one.part != Part::Before;
             evidence.required += usize::from(required);
             evidence.missing += usize::from(required && found.is_none());
@@ -114,7 +115,7 @@ impl<'a> Evidence<'a> {
         evidence
     }
 
-    /// Dispatches with exact times that wrote down the clock.
+    /// Dispatches with exact times whose kernels read the clock.
     pub(super) fn stamped_and_clocked(
         &self,
     ) -> impl Iterator<Item = (&Matched<'a>, [(u64, u64); 2])> {

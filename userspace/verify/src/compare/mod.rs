@@ -1,12 +1,13 @@
-//! A recording held against what the program and the runtime say.
+//! Compares a recording with what the program and the runtime report.
 //!
-//! Three things are known of a dispatch without gputrace:
+//! Three things are known about a dispatch without gputrace:
 //!
-//! * the program's own clock: the GPU cannot have begun before the doorbell, nor have ended after the program saw it complete;
-//! * the runtime's times, of dispatches with a completion signal in a queue with stamps;
-//! * what the kernel itself read from the GPU's clock at its begin and end.
+//! * the program's own clock: the GPU cannot have begun before the doorbell, nor have ended after
+//!   the program saw it complete;
+//! * the runtime's times, for dispatches with a completion signal in a queue with stamps;
+//! * the GPU's clock as read by the kernel itself at its begin and end.
 //!
-//! The first is certain. The second and third are checked against it before they are believed.
+//! The first is certain. The second and third are checked against it before they are trusted.
 
 mod copies;
 mod dispatches;
@@ -26,7 +27,7 @@ use crate::{
     report::{NOT_RUN, Row, Status},
 };
 
-/// Where to take what is wrong.
+/// Advice on how to report an error.
 const ISSUE: &str = "open an issue with the file that --output writes";
 
 /// All rows about a recording.
@@ -47,7 +48,8 @@ pub(crate) fn rows(mode: Mode, said: &[Said], recording: &Recording) -> Vec<Row>
 /// Whether the program did everything.
 pub(crate) fn program(said: &[Said]) -> Row {
     const NAME: &str = "program";
-    const ALONE: &str = "this is not gputrace's doing unless it works without: `gputrace verify-work` runs the program alone";
+    const ALONE: &str = "run `gputrace verify-work`, which runs the program alone: if that fails \
+        too, gputrace is not the cause";
     let wrong =
         |found: String, meaning: &str| Row::new(NAME, Status::Wrong, found, meaning).next(ALONE);
     let not_run = |found: String, next: &str| {
@@ -117,17 +119,17 @@ fn scratch(evidence: &Evidence<'_>) -> Row {
             NAME,
             Status::Warning,
             "no dispatch with private memory was recorded",
-            "nothing can be said of scratch memory",
+            "gputrace could not check scratch memory",
         );
     }
     if recorded < expected.len() {
         return row(Status::Wrong, "the size of private memory is wrong").next(ISSUE);
     }
-    // A queue that had it before the recorder came is not given it again.
+    // A queue that had it before the recorder attached does not get it again.
     if given == 0 && !evidence.mode.comes_late() {
         return row(
             Status::Warning,
-            "the runtime gave it for less time than lies between two looks, or in another way than is known",
+            "the runtime gave it for less time than between two looks, or in an unknown way",
         )
         .next(ISSUE);
     }
@@ -137,7 +139,7 @@ fn scratch(evidence: &Evidence<'_>) -> Row {
     )
 }
 
-/// Whether seen = written + unfinished + lost, and nothing was lost.
+/// Checks that seen = written + unfinished + lost, and that nothing was lost.
 fn account(recording: &Recording) -> Row {
     const NAME: &str = "account";
     let wrong = |found: String| {
@@ -192,14 +194,14 @@ fn account(recording: &Recording) -> Row {
     row.figure("seen", seen as f64).figure("lost", lost as f64)
 }
 
-/// A percentile of values, which are sorted for it; `None` of none.
+/// A percentile of the values, which are sorted for it; `None` if there are none.
 fn percentile(values: &mut [i64], percent: usize) -> Option<i64> {
     values.sort_unstable();
     let at = values.len().checked_sub(1)? * percent / 100;
     values.get(at).copied()
 }
 
-/// Nanoseconds for people.
+/// A time in ns, formatted for people.
 fn time(ns: i64) -> String {
     match ns.unsigned_abs() {
         0..1_000 => format!("{ns} ns"),

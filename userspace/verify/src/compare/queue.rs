@@ -1,4 +1,4 @@
-//! How the GPU reports its read index, and what gputrace makes of it.
+//! Checks how the GPU reports its read index, and what gputrace concludes from it.
 
 use std::collections::BTreeMap;
 
@@ -12,34 +12,36 @@ pub(super) fn rows(evidence: &Evidence<'_>) -> Vec<Row> {
     vec![read_index(evidence), super::estimates::row(evidence)]
 }
 
-/// What the program saw of the read index while packets were in the queue. It may have lost its processor between two looks, so
-/// only what looks prove counts.
+/// What the program saw of the read index while packets were in the queue. The program may have
+/// been preempted between two looks, so only what the looks prove counts.
 #[derive(Default)]
 struct Behaviour {
-    /// By how much it grew between two looks with hardly any time between them.
+    /// Growth between two looks with almost no time between them.
     steps: Vec<i64>,
-    /// How long after a kernel's begin it was certainly not yet beyond the kernel's packet, ns; 0 if that is not certain for
-    /// any time.
+    /// How long after a kernel's begin the read index was certainly not yet beyond the kernel's
+    /// packet, ns; 0 if that is not certain for any time.
     late: Vec<i64>,
-    /// Packets that were taken while the one before, for which they wait, still ran.
+    /// Number of packets taken while the packet before, which they must wait for, was still
+    /// running.
     ahead: usize,
     packets: usize,
 }
 
 /// Two looks are close if no kernel fits between them.
 const CLOSE_NS: u64 = 8_000;
-/// From when on it is late.
+/// Delay above which the read index counts as late.
 const LATE_NS: i64 = 50_000;
-/// From when on that makes windows wide.
+/// Delay above which it makes windows wide.
 const VERY_LATE_NS: i64 = 2_000_000;
 
 fn behaviour(evidence: &Evidence<'_>) -> Behaviour {
-    /// Of fewer packets nothing can be said.
+    /// Minimum number of packets for any conclusion.
     const ENOUGH: u64 = 16;
-    /// The program has fewer packets in a queue: what it says is not believed without bounds.
+    /// Maximum number of packets in a queue of the program: its messages are not trusted without
+    /// limits.
     const MOST: usize = 1 << 16;
     let mut all = Behaviour::default();
-    // When kernels began and ended, by their place.
+    // Begins and ends of kernels by queue and packet index.
     let clocks: BTreeMap<(u64, u64), [(u64, u64); 2]> = evidence
         .matched
         .iter()
@@ -105,8 +107,12 @@ fn read_index(evidence: &Evidence<'_>) -> Row {
         Row::new(
             NAME,
             Status::Wrong,
-            format!("{ahead} of {packets} packets were taken while the one before, for which they wait, still ran"),
-            "gputrace takes a packet's being taken for the kernel's begin: sampled times of this GPU are not to be believed",
+            format!(
+                "{ahead} of {packets} packets were taken while the previous one, for which \
+                they wait, still ran"
+            ),
+            "gputrace assumes that a kernel begins when its packet is taken: do not trust sampled \
+             times of this GPU",
         )
         .next(ISSUE)
     } else if delay.is_some_and(|delay| delay >= VERY_LATE_NS) {
@@ -114,13 +120,17 @@ fn read_index(evidence: &Evidence<'_>) -> Row {
             NAME,
             Status::Warning,
             format!(
-                "it hardly moves while packets run: it is reported {} after a kernel's begin (median), in steps of up to {}",
+                "it hardly moves while packets run: it is reported {} after a kernel's start \
+                 (median), in steps of up to {}",
                 time(delay.unwrap_or(0)),
                 largest.unwrap_or(0)
             ),
             "kernels without completion signals have bounds only: those of the whole batch",
         )
-        .next("launch programs by gputrace, so that HIP gives kernels signals; those of running programs have no better times")
+        .next(
+            "launch programs with gputrace, so that HIP gives kernels signals; kernels of \
+            running programs have no better times",
+        )
     } else if let (Some(step), Some(delay), Some(longest)) = (step, delay, longest) {
         let how = match (step, longest) {
             (..=1, ..LATE_NS) => "at once".to_owned(),
@@ -129,7 +139,8 @@ fn read_index(evidence: &Evidence<'_>) -> Row {
             _ => format!("late, in steps of {step}"),
         };
         let found = format!(
-            "it is reported {how}: certainly not before {} after a kernel's begin (median; of one in ten {})",
+            "it is reported {how}: certainly not before {} after a kernel's start (median; for one \
+             in ten {})",
             time(delay),
             time(longest)
         );
@@ -152,8 +163,9 @@ fn read_index(evidence: &Evidence<'_>) -> Row {
         Row::new(
             NAME,
             Status::Warning,
-            "how it moves could not be seen, because the program did not look often enough or kernels did not write down the clock",
-            "nothing can be said of how the GPU reports it",
+            "its movement could not be observed, because the program did not look often enough or \
+             kernels did not write down the clock",
+            "gputrace could not check how the GPU reports it",
         )
         .next("run this again on an idle machine")
     };
@@ -179,10 +191,11 @@ mod tests {
     };
 
     const PACKETS: u64 = 20;
-    /// A kernel takes 9 us, and the next begins 1 us later.
+    /// A kernel takes 9 us, and the next one begins 1 us later.
     const KERNEL_NS: u64 = 9_000;
     const EVERY_NS: u64 = 10_000;
-    /// Begin of the first, ns of the host. The GPU counts tens of ns from the same moment on.
+    /// Begin of the first kernel in host ns. The GPU's clock counts tens of ns from the same
+    /// origin.
     const FIRST_NS: u64 = 5_000_000;
 
     fn begin(index: u64) -> u64 {
@@ -208,7 +221,7 @@ mod tests {
         })
     }
 
-    /// The row about a read index that changes so.
+    /// The row for a read index with these changes.
     fn row(changes: impl Fn(u64) -> Change) -> Row {
         let sample = |boottime_ns| ClockSample {
             gpu_id: 7,
@@ -269,7 +282,7 @@ mod tests {
 
     #[test]
     fn a_packet_taken_too_early_is_wrong() {
-        // The second packet is taken when the first begins, and so on; the last is on time.
+        // The second packet is taken when the first begins, and so on; the last one is on time.
         let ahead = row(|packet| change(begin(packet), (packet + 2).min(PACKETS)));
         assert_eq!(ahead.status, Status::Wrong);
         assert_eq!(ahead.figures["ahead"], (PACKETS - 1) as f64);
@@ -284,6 +297,6 @@ mod tests {
             index: packet + 1,
         });
         assert_eq!(row.status, Status::Warning);
-        assert!(row.found.contains("could not be seen"), "{}", row.found);
+        assert!(row.found.contains("could not be observed"), "{}", row.found);
     }
 }

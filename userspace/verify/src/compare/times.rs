@@ -1,4 +1,4 @@
-//! Times: stamps, exact times, windows, clocks.
+//! Compares times: stamps, exact times, windows, clocks.
 
 use gputrace_timeline::gpu::{Quality, Window};
 
@@ -9,8 +9,9 @@ use super::{
 };
 use crate::report::{Row, Status};
 
-/// How far the runtime's conversion of ticks may be off: it extrapolates from samples that are up to some 100 ms old. 0.1 s
-/// by 50 ppm is 5 us; twice that is allowed, and ten times that for a single one.
+/// Maximum error of the runtime's conversion of ticks, which extrapolates from samples that are up
+/// to about 100 ms old. 0.1 s at 50 ppm is 5 us; twice that is allowed, and ten times that for a
+/// single value.
 const CONVERSION_NS: i64 = 10_000;
 const WORST_NS: i64 = 100_000;
 
@@ -24,7 +25,7 @@ pub(super) fn rows(evidence: &Evidence<'_>) -> Vec<Row> {
     ]
 }
 
-/// What the runtime says, against what is certain: gputrace has no part in it.
+/// Compares the runtime's times with what is certain; gputrace is not involved.
 fn stamps(evidence: &Evidence<'_>) -> Row {
     const NAME: &str = "stamps";
     let (mut asked, mut none, mut backwards, mut outside) = (0_usize, 0_usize, 0_usize, 0_usize);
@@ -47,22 +48,22 @@ fn stamps(evidence: &Evidence<'_>) -> Row {
             NAME,
             Status::Warning,
             "no dispatch with stamps was recorded",
-            "nothing can be said of exact times",
+            "gputrace could not check exact times",
         )
     } else if none + backwards + outside == 0 {
         Row::new(
             NAME,
             Status::Ok,
-            format!("the runtime tells the times of {asked} dispatches, all of them possible"),
-            "the GPU's stamps can be believed",
+            format!("the runtime reports the times of {asked} dispatches, and all are possible"),
+            "the GPU's stamps are plausible",
         )
     } else {
         Row::new(
             NAME,
             Status::Wrong,
             format!(
-                "of {asked} dispatches the runtime tells no times of {none}, an end before the begin of {backwards}, and times \
-                 when they cannot have run of {outside}"
+                "of {asked} dispatches the runtime reports no times for {none}, an end before the \
+                 start for {backwards}, and impossible times for {outside}"
             ),
             "the GPU stamps wrongly, or its clock is not the one that the driver reads",
         )
@@ -74,7 +75,8 @@ fn stamps(evidence: &Evidence<'_>) -> Row {
         .figure("impossible", outside as f64)
 }
 
-/// Whether the GPU was to stamp a dispatch: with a signal, in the queue that has stamps, and it was seen to complete.
+/// Whether the GPU had to stamp a dispatch: it has a signal, its queue has stamps, and it was seen
+/// to complete.
 fn is_stamped(one: &Matched<'_>) -> bool {
     one.said.signalled && one.said.part != crate::log::Part::Unstamped && one.said.seen_ns.is_some()
 }
@@ -104,7 +106,7 @@ fn exact(evidence: &Evidence<'_>) -> Row {
             NAME,
             Status::Warning,
             "none to compare",
-            "nothing can be said of exact times",
+            "gputrace could not check exact times",
         );
     }
     let figures = |row: Row, begins: &mut [i64], lengths: &mut [i64]| {
@@ -136,7 +138,7 @@ fn exact(evidence: &Evidence<'_>) -> Row {
                 NAME,
                 Status::Ok,
                 format!(
-                    "{exact} of {all}; begins within {} of the runtime's, durations within {}",
+                    "{exact} of {all}; starts within {} of the runtime's, durations within {}",
                     time(worst),
                     time(length)
                 ),
@@ -147,7 +149,7 @@ fn exact(evidence: &Evidence<'_>) -> Row {
             NAME,
             Status::Wrong,
             format!(
-                "begins differ by up to {} from the runtime's, durations by up to {}",
+                "starts differ by up to {} from the runtime's, durations by up to {}",
                 time(worst),
                 time(length)
             ),
@@ -157,22 +159,27 @@ fn exact(evidence: &Evidence<'_>) -> Row {
         _ => Row::new(
             NAME,
             Status::Warning,
-            format!("{exact} of {all}; the runtime tells no times to compare with"),
+            format!("{exact} of {all}; the runtime reports no times to compare with"),
             "only the windows can be checked",
         ),
     };
     figures(row, &mut begins, &mut lengths)
 }
 
-/// What kernels read from the clock, against their stamps.
+/// Compares what kernels read from the clock with their stamps.
 fn kernel_clock(evidence: &Evidence<'_>) -> Row {
     const NAME: &str = "kernels' own clock";
     if evidence.impossible > 0 {
         return Row::new(
             NAME,
             Status::Wrong,
-            format!("{} of {} kernels read times at which they cannot have run", evidence.impossible, evidence.matched.len()),
-            "the clock that kernels and stamps show is not the one that the driver reads, or packets are taken before their doorbell",
+            format!(
+                "{} of {} kernels read impossible times",
+                evidence.impossible,
+                evidence.matched.len()
+            ),
+            "the clock that kernels and stamps show is not the one that the driver reads, or \
+             packets are taken before their doorbell",
         )
         .next(ISSUE)
         .figure("impossible", evidence.impossible as f64);
@@ -188,11 +195,11 @@ fn kernel_clock(evidence: &Evidence<'_>) -> Row {
             NAME,
             Status::Warning,
             "no stamped kernel wrote down what it read",
-            "begin and end of kernels without stamps are known by the program's clock only",
+            "start and end of kernels without stamps are known only from the program's clock",
         );
     };
     let found = format!(
-        "{} kernels read it {} after their begin stamp and {} before their end stamp (median)",
+        "{} kernels read it {} after their start stamp and {} before their end stamp (median)",
         before.len(),
         time(launch),
         time(drain)
@@ -202,7 +209,7 @@ fn kernel_clock(evidence: &Evidence<'_>) -> Row {
             NAME,
             Status::Ok,
             found,
-            "stamps enclose the kernels, and are of the same clock",
+            "stamps enclose the kernels and come from the same clock",
         )
     } else {
         Row::new(
@@ -288,13 +295,13 @@ fn clock(evidence: &Evidence<'_>) -> Row {
         .figure("uncertainty_p50_ns", number(uncertainty))
 }
 
-/// The moments between which something certainly happened.
+/// An interval in which something certainly happened.
 struct Truth {
     from: u64,
     to: u64,
 }
 
-/// Whether a window can contain it.
+/// Whether a window cannot contain the true time.
 fn violates(window: Window, truth: &Truth) -> bool {
     window.earliest > truth.to || window.latest.is_some_and(|latest| latest < truth.from)
 }
@@ -350,15 +357,26 @@ fn windows(evidence: &Evidence<'_>) -> Row {
         0 if all > 0 => Row::new(
             NAME,
             Status::Ok,
-            format!("{all} hold ({exact} exact, {sampled} sampled, {bounded} bounded, {submitted} submitted){of_widths}"),
-            "what is called proven is true",
+            format!(
+                "{all} hold ({exact} exact, {sampled} sampled, {bounded} bounded, {submitted} \
+                 submitted){of_widths}"
+            ),
+            "what gputrace calls proven is true",
         ),
-        0 => Row::new(NAME, Status::Warning, "none to compare", "nothing can be said of windows"),
+        0 => Row::new(
+            NAME,
+            Status::Warning,
+            "none to compare",
+            "gputrace could not check windows",
+        ),
         _ => Row::new(
             NAME,
             Status::Wrong,
-            format!("{wrong} of {all} dispatches ran outside of the windows that are called proven"),
-            "something that gputrace takes for certain is not so on this GPU: see the rows about stamps and the read index",
+            format!(
+                "{wrong} of {all} dispatches ran outside of the windows that gputrace calls proven"
+            ),
+            "something that gputrace relies on does not hold on this GPU: see the rows about \
+             stamps and the read index",
         )
         .next(ISSUE),
     };

@@ -7,12 +7,12 @@ use super::{
 };
 use crate::log::{Copy, Direction, Said};
 
-/// How much is copied at once.
+/// Sizes of the copies in bytes.
 const BYTES: [usize; 4] = [4 << 10, 64 << 10, 1 << 20, 8 << 20];
-/// How often each.
+/// Number of copies of each size.
 const TIMES: usize = 3;
 
-/// Does all of them, one after the other.
+/// Runs all copies, one after the other.
 pub(super) fn run(
     machine: &Machine<'_>,
     say: &mut dyn FnMut(&Said) -> Result<(), Stop>,
@@ -45,7 +45,7 @@ pub(super) fn run(
                         return Err(stop);
                     }
                 }
-                // A runtime that has no times says so by an error, or by zeros.
+                // A runtime without times returns an error, or zeros.
                 let span = api.copy_time(signal).ok();
                 copy.runtime_ns = span
                     .filter(|span| span.end != 0)

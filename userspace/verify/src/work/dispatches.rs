@@ -1,4 +1,4 @@
-//! Dispatches of the spinning kernels, in several manners.
+//! Dispatches of the spinning kernels, in several ways.
 
 use std::{
     mem,
@@ -16,28 +16,28 @@ use crate::{
     log::{Change, Dispatch, Kernel, Part, Said},
 };
 
-/// Packets of a ring.
+/// Number of packets in a ring.
 const RING: u32 = 1024;
-/// Dispatches of a run at most.
+/// Maximum number of dispatches in a run.
 const ROOM: usize = 4096;
-/// Signals that are used again and again.
+/// Number of reused signals.
 const SIGNALS: usize = 8;
-/// Pauses between dispatches, where there are to be some.
+/// Pause between dispatches, in parts that have pauses.
 const PAUSE: Duration = Duration::from_millis(2);
-/// How long the stream goes on that estimates are made of: they need a second of it.
+/// Duration of the stream for estimates, which need a second of it.
 const STREAM: Duration = Duration::from_secs(2);
-/// Ticks that the first dispatch spins, before the clock's frequency is known.
+/// Number of ticks that the first dispatch spins, before the clock's frequency is known.
 const FIRST_TICKS: u64 = 1_000;
-/// How many changes of a read index are kept; there are fewer packets.
+/// Maximum number of changes of a read index that are kept; there are fewer packets.
 const CHANGES: usize = 4096;
 
-/// What a dispatch has in memory: its arguments, and where it writes.
+/// Memory of a dispatch: its arguments, and the place for its results.
 #[repr(C, align(64))]
 struct Slot {
     ticks: u64,
     seen: u64,
     unused: [u64; 2],
-    /// What the clock said at its begin and end; 0 until it has.
+    /// The clock as read at its begin and end; 0 until then.
     clock: [std::sync::atomic::AtomicU64; 2],
 }
 
@@ -48,14 +48,14 @@ struct Submitted {
     signal: Signal,
 }
 
-/// Submits dispatches and says what became of them.
+/// Submits dispatches and reports their outcome.
 pub(super) struct Dispatcher<'a> {
-    /// Its packets' signals get stamps.
+    /// Queue whose packets' signals get stamps.
     stamped: Ring<'a>,
     unstamped: Ring<'a>,
     slots: *mut Slot,
     used: usize,
-    /// For the order of kernels, which is always the same.
+    /// State of the random numbers for the order of kernels, which is always the same.
     random: u64,
     said: Vec<Said>,
 }
@@ -73,7 +73,7 @@ impl<'a> Dispatcher<'a> {
         })
     }
 
-    /// What has been done since the last time.
+    /// Removes and returns the reports since the last call.
     pub(super) fn take(&mut self) -> Vec<Said> {
         mem::take(&mut self.said)
     }
@@ -84,7 +84,7 @@ impl<'a> Dispatcher<'a> {
         Ok(())
     }
 
-    /// The first dispatch: it shows that kernels run, and what the clock counts.
+    /// Runs the first dispatch: it shows that kernels run, and how the clock counts.
     pub(super) fn calibrate(&mut self, machine: &Machine<'_>) -> Result<Dispatch, Stop> {
         let signal = machine.api.signal()?;
         let mut one = self.submit(
@@ -102,7 +102,7 @@ impl<'a> Dispatcher<'a> {
         Ok(one.said)
     }
 
-    /// Does a part.
+    /// Runs a part.
     pub(super) fn run(&mut self, machine: &Machine<'_>, part: Part) -> Result<(), Stop> {
         match part {
             Part::Before => self.single(machine, part, true, &Kernel::ALL),
@@ -148,7 +148,7 @@ impl<'a> Dispatcher<'a> {
         }
     }
 
-    /// Kernels in an order that follows from the seed: 60 % short, 30 % medium, 10 % long.
+    /// Kernels in a random order: 60 % short, 30 % medium, 10 % long.
     fn kernels(&mut self, count: usize) -> Vec<Kernel> {
         let draw = || {
             // Knuth's MMIX generator; its upper bits are the good ones.
@@ -165,7 +165,7 @@ impl<'a> Dispatcher<'a> {
         std::iter::repeat_with(draw).take(count).collect()
     }
 
-    /// One after the other, with signals that are used again and again.
+    /// Runs kernels one after the other, with reused signals.
     fn single(
         &mut self,
         machine: &Machine<'_>,
@@ -204,7 +204,8 @@ impl<'a> Dispatcher<'a> {
         Ok(())
     }
 
-    /// Back to back, so many for a doorbell; with a signal each, or only for the last. Meanwhile it looks at the read index.
+    /// Runs kernels back to back, many per doorbell, either with a signal each or with one for the
+    /// last. Looks at the read index meanwhile.
     fn batch(
         &mut self,
         machine: &Machine<'_>,
@@ -233,7 +234,7 @@ impl<'a> Dispatcher<'a> {
         let Some((end, signal)) = all.last().map(|last| (last.said.index + 1, last.signal)) else {
             return Ok(());
         };
-        // The stream is for the recorder's looks: the program's own would take time from it.
+        // The stream is for the recorder's looks; the program's own looks would slow it down.
         let followed = (part != Part::Stream).then(|| self.follow(end));
         let outcome = wait_for(api, signal, || {
             format!("the last of {} dispatches", kernels.len())
@@ -241,7 +242,7 @@ impl<'a> Dispatcher<'a> {
         for mut one in all {
             match outcome {
                 Ok(seen) => self.complete(machine, &mut one, seen),
-                // Those whose own signal completed before are not to blame.
+                // Dispatches whose own signal has completed are not to blame.
                 Err(_) if one.signal.0 != 0 && api.wait(one.signal, 0) => {
                     self.complete(machine, &mut one, now());
                 }
@@ -262,17 +263,17 @@ impl<'a> Dispatcher<'a> {
         outcome.map(drop)
     }
 
-    /// Looks at the read index until it is `end`. What it was first, and how it changes then.
+    /// Looks at the read index until it is `end`. Returns its first value and all changes.
     fn follow(&self, end: u64) -> (u64, Vec<Change>) {
         let deadline = Instant::now() + PATIENCE;
-        // Of each look, the moment before it: until then nothing more is known.
+        // Time before each look: what the look shows cannot be known earlier.
         let mut before_ns = now();
         let from = self.stamped.read_index();
         let (mut changes, mut last) = (Vec::new(), from);
         while last < end && changes.len() < CHANGES && Instant::now() < deadline {
             let begin = now();
             let index = self.stamped.read_index();
-            // After the reading: by this moment it had this value.
+            // Time after the look: by then it had this value.
             let seen_ns = now();
             if index != last {
                 changes.push(Change {
@@ -297,7 +298,7 @@ impl<'a> Dispatcher<'a> {
         ticks: u64,
         signal: Signal,
     ) -> Result<Submitted, Stop> {
-        // A wave, or two.
+        // One or two waves.
         const ITEMS: u16 = 64;
         let ring = if stamped {
             &self.stamped
@@ -315,7 +316,8 @@ impl<'a> Dispatcher<'a> {
             unused: [0; 2],
             clock: Default::default(),
         };
-        // SAFETY: whoever had the slot before has ended: a ring has fewer packets than there are slots.
+        // SAFETY: the previous dispatch in this slot has ended, because a ring has fewer packets
+        // than there are slots.
         unsafe { place.write(written) };
         let loaded = machine.kernel(kernel);
         ring.write(
@@ -352,7 +354,7 @@ impl<'a> Dispatcher<'a> {
         })
     }
 
-    /// Tells the GPU of dispatches, by one doorbell.
+    /// Announces dispatches to the GPU with one doorbell.
     fn announce(&self, stamped: bool, dispatches: &mut [Submitted]) {
         let ring = if stamped {
             &self.stamped
@@ -369,12 +371,13 @@ impl<'a> Dispatcher<'a> {
         }
     }
 
-    /// Takes what is known of a dispatch that has ended.
+    /// Collects what is known of a dispatch that has ended.
     fn complete(&self, machine: &Machine<'_>, one: &mut Submitted, seen_ns: u64) {
         one.said.seen_ns = Some(seen_ns);
         // SAFETY: there are `ROOM` slots.
         let slot = unsafe { self.slots.add(one.slot) };
-        // SAFETY: it was written by `submit`, and is not written again by this program before this function has returned.
+        // SAFETY: `submit` wrote it, and this program does not write it again before this function
+        // has returned.
         let slot = unsafe { &*slot };
         let [begin, end] = [0, 1].map(|at: usize| {
             slot.clock
@@ -387,7 +390,7 @@ impl<'a> Dispatcher<'a> {
             one.said.clock_ns = at(begin).zip(at(end)).map(|(begin, end)| [begin, end]);
         }
         if one.signal.0 != 0 && self.stamped.id == one.said.queue && self.stamped.stamps {
-            // A runtime without times says so by an error, or by zeros.
+            // A runtime without times returns an error, or zeros.
             let span = machine.api.dispatch_time(machine.gpu, one.signal).ok();
             one.said.runtime_ns = span
                 .filter(|span| span.end != 0)

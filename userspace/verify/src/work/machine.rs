@@ -9,7 +9,7 @@ use crate::{
     objects,
 };
 
-/// Ticks in a second of the constant clock from gfx9 on (LLVM's AMDGPUUsage, S_MEMREALTIME).
+/// Ticks per second of the constant clock since gfx9 (LLVM's AMDGPUUsage, S_MEMREALTIME).
 const USUAL_HZ: u64 = 100_000_000;
 
 /// A loaded kernel.
@@ -19,13 +19,14 @@ pub(super) struct Loaded {
     pub(super) private: u32,
 }
 
-/// Everything that queues and copies need.
+/// The objects that queues and copies need.
 #[derive(Debug)]
 pub(super) struct Machine<'a> {
     pub(super) api: &'a Api,
     pub(super) cpu: Agent,
     pub(super) gpu: Agent,
-    /// Ticks of the GPU's clock in a second. What gfx9 and later have, until [`Machine::calibrate`] has found out.
+    /// Ticks per second of the GPU's clock: that of gfx9 and later, until [`Machine::calibrate`]
+    /// has determined it.
     pub(super) frequency_hz: u64,
     host: Pool,
     kernarg: Pool,
@@ -34,7 +35,7 @@ pub(super) struct Machine<'a> {
 }
 
 impl<'a> Machine<'a> {
-    /// Takes the GPU of KFD's topology node `node`, or the first one; says which.
+    /// Uses the GPU of KFD's topology node `node`, or the first one; reports which one.
     pub(super) fn new(
         api: &'a Api,
         node: Option<u32>,
@@ -73,7 +74,7 @@ impl<'a> Machine<'a> {
             let mut pools = pools.iter().filter(|(_, flags)| flags & flag == flag);
             let found = pools.next().map(|(pool, _)| *pool);
             found.ok_or_else(|| {
-                Stop::Failed("there is no memory pool of the kind that is needed".to_owned())
+                Stop::Failed("there is no memory pool of the required kind".to_owned())
             })
         };
         let device = first(&api.pools(gpu)?, 0)?;
@@ -106,29 +107,29 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// Memory of the host that the GPU may use; for arguments of kernels.
+    /// Allocates host memory that the GPU may use, for kernel arguments.
     pub(super) fn arguments(&self, bytes: usize) -> Result<*mut u8, HsaError> {
         self.api.allocate(self.kernarg, bytes, Some(self.gpu))
     }
 
-    /// Memory of the host that the GPU may use.
+    /// Allocates host memory that the GPU may use.
     pub(super) fn host(&self, bytes: usize) -> Result<*mut u8, HsaError> {
         self.api.allocate(self.host, bytes, Some(self.gpu))
     }
 
-    /// Memory of the GPU.
+    /// Allocates GPU memory.
     pub(super) fn device(&self, bytes: usize) -> Result<*mut u8, HsaError> {
         self.api.allocate(self.device, bytes, None)
     }
 
-    /// How many ticks are so many ns.
+    /// Number of ticks in `ns` ns.
     pub(super) fn ticks(&self, ns: u64) -> u64 {
         let ticks = u128::from(ns) * u128::from(self.frequency_hz) / 1_000_000_000;
         u64::try_from(ticks).unwrap_or(u64::MAX)
     }
 
-    /// Finds out how fast the clock counts by what the runtime makes of its ticks around `tick`, a recent one. There is an
-    /// attribute for it, but not in all releases.
+    /// Determines the clock's frequency from the runtime's conversion of ticks around `tick`, a
+    /// recent one. There is an attribute for it, but not in all releases.
     pub(super) fn calibrate(&mut self, tick: u64) -> Result<(), Stop> {
         const TICKS: u64 = 1_000_000;
         let begin = self.api.system_time(self.gpu, tick.saturating_sub(TICKS))?;

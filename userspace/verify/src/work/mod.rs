@@ -1,8 +1,8 @@
-//! The bundled HSA program: it uses a GPU in ways whose outcome it knows, asks the runtime for the times, and writes all of it
-//! down ([`crate::log`]).
+//! The bundled HSA program: it uses a GPU in ways whose outcome it knows, asks the runtime for the
+//! times, and reports everything ([`crate::log`]).
 //!
-//! It is gputrace itself under another argument, so that nothing else has to be installed, but a process of its own, without
-//! root's rights where it can do without. It knows nothing of recordings.
+//! It is gputrace itself with another argument, so that nothing else has to be installed, but it is
+//! a separate process, without root's rights where possible. It does not depend on being recorded.
 
 mod copies;
 mod dispatches;
@@ -22,22 +22,24 @@ use crate::{
     log::{Part, Said},
 };
 
-/// What the program is to do.
+/// Options of the program.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// The runtime's library; by default it is searched where programs find it, and below `/opt/rocm`.
+    /// The runtime's library; by default it is searched in the system's library path, and below
+    /// `/opt/rocm`.
     pub library: Option<PathBuf>,
-    /// Whether it says [`Said::Ready`] when its queues are there and have been used, and then waits to be told.
+    /// Whether to report [`Said::Ready`] when its queues exist and have been used, and then to wait
+    /// until it is told to go on.
     pub waits: bool,
-    /// Only copies.
+    /// Whether to do only copies.
     pub copies_only: bool,
-    /// Also a stream of kernels that is long enough for estimates.
+    /// Whether to run also a stream of kernels that is long enough for estimates.
     pub streams: bool,
     /// KFD's topology node of the GPU to use; the runtime's first one if `None`.
     pub node: Option<u32>,
 }
 
-/// Why the program does not go on.
+/// Why the program stops.
 #[derive(Debug, Error)]
 enum Stop {
     #[error(transparent)]
@@ -52,15 +54,16 @@ enum Stop {
     Queue { queue: u64, status: u32 },
     #[error("{0}")]
     Failed(String),
-    #[error("nobody takes what is said: {0}")]
+    #[error("nobody reads the output: {0}")]
     Output(#[from] io::Error),
 }
 
-/// Runs the program: says what it does to `output`, and calls `go_on` where it is to wait. Returns whether it did everything.
+/// Runs the program: reports what it does to `output`, and calls `go_on` where it has to wait.
+/// Returns whether it did everything.
 ///
 /// # Errors
 ///
-/// When nobody takes what it says; everything else that fails is said.
+/// When the reports cannot be written; all other failures are reported.
 pub fn run(
     options: &Options,
     output: &mut impl Write,
@@ -115,7 +118,7 @@ fn all(
                 dispatcher: &mut Dispatcher<'_>,
                 say: &mut dyn FnMut(&Said) -> Result<(), Stop>| {
         let outcome = dispatcher.run(&machine, part);
-        // What was done is said also if something went wrong in the end.
+        // What was done is reported even if something failed in the end.
         for said in dispatcher.take() {
             say(&said)?;
         }

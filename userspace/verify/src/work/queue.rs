@@ -11,28 +11,28 @@ use rustix::time::{ClockId, clock_gettime};
 use super::Stop;
 use crate::hsa::{Api, HsaError, KERNEL_IN_ORDER, Packet, Queue, SUCCESS, Signal};
 
-/// How long a packet or copy may take before the program gives up.
+/// Maximum time of a packet or copy before the program gives up.
 pub(super) const PATIENCE: Duration = Duration::from_secs(4);
-/// Between two looks whether the queue has failed meanwhile; ns.
+/// Interval in ns of checking whether the queue has failed.
 const SLICE_NS: u64 = 50_000_000;
 
-/// Bytes of a packet that are stored last: header and set-up.
+/// Number of bytes of a packet that are written last: header and setup.
 const HEADER: usize = size_of::<u32>();
 
-/// Now; ns, `CLOCK_BOOTTIME`.
+/// The current time; ns, `CLOCK_BOOTTIME`.
 pub(super) fn now() -> u64 {
     let time = clock_gettime(ClockId::Boottime);
     time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs()
 }
 
-/// The status of the first queue that failed, and its id; `SUCCESS` if none did. One for the process: the runtime calls
-/// back from a thread of its own.
+/// Status of the first queue that failed (`SUCCESS` if none did), and its id. Shared by the whole
+/// process, because the runtime calls back from its own thread.
 static STATUS: AtomicU32 = AtomicU32::new(SUCCESS);
 static FAILED: AtomicU64 = AtomicU64::new(0);
 
 unsafe extern "C" fn failed(status: u32, queue: *mut Queue, _: *mut c_void) {
     if !queue.is_null() {
-        // SAFETY: the runtime gives the queue that has failed, which is live.
+        // SAFETY: the runtime passes the queue that has failed, which is live.
         FAILED.store(unsafe { (*queue).id }, Ordering::Relaxed);
     }
     STATUS.store(status, Ordering::Release);
@@ -42,7 +42,7 @@ unsafe extern "C" fn failed(status: u32, queue: *mut Queue, _: *mut c_void) {
 ///
 /// # Errors
 ///
-/// Why it cannot come any more, or has not come in time; `what` is said then.
+/// If it cannot complete any more, or has not completed in time; the error then contains `what`.
 pub(super) fn wait_for(
     api: &Api,
     signal: Signal,
@@ -88,7 +88,7 @@ impl<'a> Ring<'a> {
         if stamps {
             api.stamp(queue)?;
         }
-        // SAFETY: the runtime has just made it.
+        // SAFETY: the runtime has just created it.
         let made = unsafe { &*queue };
         Ok(Self {
             api,
@@ -101,7 +101,8 @@ impl<'a> Ring<'a> {
         })
     }
 
-    /// Reserves places; the index of the first. Waits until the GPU has taken what was there.
+    /// Reserves slots and returns the index of the first. Waits until the GPU has taken the packets
+    /// that were there.
     pub(super) fn reserve(&self, count: u64) -> Result<u64, Stop> {
         let first = self.api.reserve(self.queue, count);
         let deadline = Instant::now() + PATIENCE;
@@ -117,7 +118,7 @@ impl<'a> Ring<'a> {
         Ok(first)
     }
 
-    /// Writes a packet to its place, which was reserved; its header last, which makes it valid.
+    /// Writes a packet into its reserved slot; the header comes last and makes it valid.
     pub(super) fn write(&self, index: u64, packet: &Packet) {
         // The remainder is below the size, which is a `u32`.
         let slot = (index % self.size) as usize;
@@ -126,15 +127,15 @@ impl<'a> Ring<'a> {
         let body = std::ptr::from_ref(packet).cast::<u8>().wrapping_add(HEADER);
         let to = place.cast::<u8>().wrapping_add(HEADER);
         let bytes = size_of::<Packet>() - HEADER;
-        // SAFETY: both are the rest of a packet; the place is reserved for this program, and the GPU leaves it alone: its header
-        // is invalid.
+        // SAFETY: both are the rest of a packet. The slot is reserved for this program, and the GPU
+        // does not touch it because its header is invalid.
         unsafe { std::ptr::copy_nonoverlapping(body, to, bytes) };
         // SAFETY: the first word of a packet is aligned.
         let header = unsafe { AtomicU32::from_ptr(place.cast()) };
         header.store(packet.header_and_setup, Ordering::Release);
     }
 
-    /// Tells the GPU of the packets up to this one.
+    /// Announces the packets up to `index` to the GPU.
     pub(super) fn ring(&self, index: u64) {
         self.api.ring(self.doorbell, index);
     }
@@ -148,7 +149,8 @@ impl<'a> Ring<'a> {
     }
 }
 
-/// The first word of a dispatch packet that waits for all before it, with this many dimensions.
+/// The first word of a dispatch packet that waits for all packets before it, with this many
+/// dimensions.
 pub(super) const fn in_order(dimensions: u32) -> u32 {
     KERNEL_IN_ORDER | dimensions << 16
 }

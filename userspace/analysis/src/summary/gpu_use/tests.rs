@@ -42,7 +42,7 @@ fn a_deep_queue_is_listed_once_and_few_one_by_one() {
         gpu.event(&hung(id, 0, START + id));
     }
     assert_eq!(listed(&gpu), [(Some((1, 9)), 0), (Some((0, 1)), 992)]);
-    // One submission may have many packets.
+    // Many packets may be submitted at the same time.
     let mut gpu = GpuUse::default();
     for id in (1..=50).rev() {
         gpu.event(&hung(id, 0, START));
@@ -64,7 +64,7 @@ fn busy_is_the_union_and_gaps_are_what_is_between() {
     assert_eq!(depth.mean(), (450.0 + 4.0 * 20.0) / (200.0 + 2.0 * 120.0));
 }
 
-/// What an older queue executed before its first dispatch here may have kept the GPU busy.
+/// What an older queue executed before its first recorded dispatch may have kept the GPU busy.
 #[test]
 fn what_nobody_saw_of_older_queues_is_in_the_range() {
     let range = |is_older| {

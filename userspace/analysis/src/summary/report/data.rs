@@ -1,4 +1,5 @@
-//! What the page shows, as its script reads it. Times are ns; moments are relative to the recording's begin.
+//! The page's data in the form that its script reads. Times are ns, relative to the begin of the
+//! recording.
 
 use gputrace_capture::meta::Mode;
 use gputrace_timeline::gpu::Quality;
@@ -6,6 +7,7 @@ use serde::Serialize;
 
 use super::super::{
     Summary,
+    busy::Meaning,
     gpu_use::{GpuUse, WorkUse},
     stats::Durations,
 };
@@ -15,16 +17,16 @@ use super::{
 };
 use gputrace_export::functions::group_title;
 
-/// Longest text that is shown of a name.
+/// Maximum length of a name that is shown.
 const LONGEST: usize = 400;
 
-/// Rows of a table: those with most time.
+/// Maximum number of rows in a table: those with the most time.
 const ROWS: usize = 500;
 
-/// Rows of the picture: those that were busiest.
+/// Maximum number of rows in the overview: the busiest.
 const LANES: usize = 96;
 
-/// Buckets of a histogram for each power of ten.
+/// Histogram buckets per power of ten.
 const PER_DECADE: f64 = 16.0;
 
 /// The whole page.
@@ -36,7 +38,7 @@ pub(super) struct Page<'a> {
     step: u64,
     lanes: Vec<LaneData>,
     names: Vec<String>,
-    /// Row, name, begin, duration, whether doubtful.
+    /// Row, name, begin, duration, and whether it is doubtful.
     spans: Vec<(usize, u32, u64, u64, u8)>,
     spans_left_out: u64,
     lanes_left_out: usize,
@@ -56,7 +58,7 @@ pub(super) struct Page<'a> {
     more_notices: u64,
 }
 
-/// A row of the picture.
+/// A row of the overview.
 #[derive(Debug, Serialize)]
 struct LaneData {
     kind: &'static str,
@@ -64,11 +66,11 @@ struct LaneData {
     title: String,
     count: u64,
     total: u64,
-    /// Busy share of each step, in thousandths; the trailing zeros are left out.
+    /// Busy share of each step, in thousandths; trailing zeros are left out.
     busy: Vec<u16>,
 }
 
-/// Durations by name.
+/// A table of durations by name.
 #[derive(Debug, Serialize)]
 struct Table {
     id: String,
@@ -77,18 +79,18 @@ struct Table {
     left_out: usize,
 }
 
-/// One name.
+/// A table row for one name.
 #[derive(Debug, Serialize)]
 struct Row {
     name: String,
-    /// All, and those with real times.
+    /// Number of all pieces of work, and of those with real times.
     count: u64,
     timed: u64,
     total: u64,
-    /// Standard error of the total; that of the mean is its part.
+    /// Standard error of the total; the mean's is derived from it.
     #[serde(skip_serializing_if = "is_zero")]
     error: f64,
-    /// How many of the durations are the means of their classes.
+    /// Number of durations that are means of their classes.
     #[serde(skip_serializing_if = "is_none")]
     estimated: u64,
     mean: f64,
@@ -110,12 +112,16 @@ struct Row {
 struct AgentData {
     title: String,
     busy: u64,
-    /// The least and the most that it can be.
+    /// Lower and upper bound of the busy time.
     range: (u64, u64),
     kernels: u64,
     untimed: u64,
+    /// Meaning of `busy`.
+    meaning: Meaning,
     gaps: Row,
     longest: Vec<(u64, u64)>,
+    /// The least and the most that the longest of them can be, ns.
+    longest_range: (u64, u64),
 }
 
 /// An agent's memory over time.
@@ -123,7 +129,7 @@ struct AgentData {
 struct MemoryData {
     title: String,
     peak: u64,
-    /// Moments and the bytes that are allocated from then on.
+    /// Times, and the bytes that are allocated from then on.
     points: Vec<(u64, u64)>,
 }
 
@@ -184,7 +190,7 @@ impl<'a> Page<'a> {
             spans_left_out: overview.left_out,
             lanes_left_out,
             tables: tables(summary),
-            agents: agents(gpu, begin),
+            agents: agents(gpu, begin, summary.recorded()),
             memory: memory_curves(gpu, memory, begin),
             latencies: latencies(gpu),
             qualities: qualities(gpu),
@@ -199,12 +205,12 @@ impl<'a> Page<'a> {
     }
 }
 
-/// A lane of the timeline, with how busy it was in each step, in thousandths.
+/// A lane of the overview, with its busy share in each step, in thousandths.
 fn lane_data(overview: &Overview, place: Place, lane: &Lane) -> LaneData {
     let (group, title) = overview.title(place);
     let share = |busy: &u64| {
         let share = u128::from(*busy) * 1000 / u128::from(overview.step);
-        // Something that took any time is not nothing.
+        // A non-zero time is shown as non-zero.
         u16::try_from(share.min(1000))
             .unwrap_or(1000)
             .max(u16::from(*busy > 0))
@@ -225,8 +231,9 @@ fn lane_data(overview: &Overview, place: Place, lane: &Lane) -> LaneData {
     }
 }
 
-/// What each agent did; `begin` is when the recording began, ns.
-fn agents(gpu: &GpuUse, begin: u64) -> Vec<AgentData> {
+/// Busy times of the agents; `begin` is when the recording began, and `recorded` how long it took,
+/// ns.
+fn agents(gpu: &GpuUse, begin: u64, recorded: u64) -> Vec<AgentData> {
     gpu.agents
         .iter()
         .map(|(node, busy)| AgentData {
@@ -235,6 +242,7 @@ fn agents(gpu: &GpuUse, begin: u64) -> Vec<AgentData> {
             range: busy.range(),
             kernels: busy.kernels,
             untimed: busy.untimed,
+            meaning: busy.meaning(recorded),
             gaps: row("Gaps between kernels", &busy.gaps.durations),
             longest: busy
                 .gaps
@@ -242,6 +250,7 @@ fn agents(gpu: &GpuUse, begin: u64) -> Vec<AgentData> {
                 .iter()
                 .map(|(from, to)| (from.saturating_sub(begin), to - from))
                 .collect(),
+            longest_range: busy.longest_gap_range(),
         })
         .collect()
 }
@@ -263,15 +272,15 @@ fn memory_curves(gpu: &GpuUse, memory: &MemoryUse, begin: u64) -> Vec<MemoryData
         .collect()
 }
 
-/// How long kernels waited.
+/// Latencies of kernels.
 fn latencies(gpu: &GpuUse) -> Vec<Row> {
     [
         (
-            "From the begin of the call to that of the kernel",
+            "From the start of the call to the start of the kernel",
             &gpu.since_call,
         ),
         (
-            "From the submission to the begin of the kernel",
+            "From the submission to the start of the kernel",
             &gpu.since_submission,
         ),
     ]
@@ -281,7 +290,7 @@ fn latencies(gpu: &GpuUse) -> Vec<Row> {
     .collect()
 }
 
-/// How many kernels and copies have times of each quality.
+/// Number of kernels and of copies, by quality.
 fn qualities(gpu: &GpuUse) -> Vec<(&'static str, u64, u64)> {
     [
         Quality::Exact,
@@ -299,7 +308,7 @@ fn qualities(gpu: &GpuUse) -> Vec<(&'static str, u64, u64)> {
     .to_vec()
 }
 
-/// Calls that had not returned: function, process, thread and age, ns.
+/// Calls that had not returned: function, process, thread, and age in ns.
 fn unfinished(summary: &Summary) -> Vec<(String, u32, u32, u64)> {
     summary
         .unfinished
@@ -359,7 +368,8 @@ fn facts(summary: &Summary) -> Vec<(&'static str, String)> {
     .collect()
 }
 
-/// Milliseconds since the Unix epoch, which the script shows in the reader's time zone; empty if not known.
+/// Milliseconds since the Unix epoch, which the script shows in the reader's time zone; empty if
+/// unknown.
 fn began(realtime: u64) -> String {
     match realtime {
         0 => String::new(),

@@ -1,4 +1,4 @@
-//! The picture of the whole recording: for each queue, copy direction and thread, when it was busy.
+//! The overview of the whole recording: when each queue, copy direction and thread was busy.
 
 use std::{
     cmp::Reverse,
@@ -16,22 +16,22 @@ use gputrace_export::{
     gpu::{Gpus, copy_node, queue_id},
 };
 
-/// Steps of time into which the recording is divided.
+/// Number of time steps into which the recording is divided.
 pub(super) const STEPS: usize = 2048;
 
-/// Spans that are shown one by one: the longest.
+/// Maximum number of spans that are shown one by one: the longest.
 const SPANS: usize = 20_000;
 
-/// What is busy or not. The order is that of the rows.
+/// What has a row. Rows are sorted in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Place {
-    /// Work of a GPU, by node.
+    /// GPU work, by node.
     Gpu(Option<u32>, Row),
     /// Outermost calls of a thread, by process and thread.
     Thread(u32, u32),
 }
 
-/// What of a GPU's work.
+/// A kind of work of a GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Row {
     /// Kernels of this queue.
@@ -40,14 +40,14 @@ pub(super) enum Row {
     Copies(Direction),
 }
 
-/// What one place did.
+/// The activity of one row.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Lane {
-    /// Busy time of each step, ns. Work that overlaps counts more than once.
+    /// Busy time in each step, ns. Overlapping work counts more than once.
     pub(super) busy: Vec<u64>,
     /// Sum of durations, ns.
     pub(super) total: u64,
-    /// How many spans there were.
+    /// Number of spans.
     pub(super) count: u64,
 }
 
@@ -57,13 +57,13 @@ pub(super) struct Span {
     pub(super) duration: u64,
     pub(super) begin: u64,
     pub(super) lane: Place,
-    /// Number among [`Overview::names`].
+    /// Index into [`Overview::names`].
     pub(super) name: u32,
-    /// Its times are estimates, or it had not ended.
+    /// Whether its times are estimates, or it had not ended.
     pub(super) doubtful: bool,
 }
 
-/// Collects the picture.
+/// Collects the overview.
 #[derive(Debug)]
 pub(super) struct Overview {
     /// When the recording began, ns `CLOCK_BOOTTIME`.
@@ -72,7 +72,7 @@ pub(super) struct Overview {
     pub(super) step: u64,
     pub(super) lanes: BTreeMap<Place, Lane>,
     spans: BinaryHeap<Reverse<Span>>,
-    /// Spans that were too short to be kept.
+    /// Number of spans that were too short to be kept.
     pub(super) left_out: u64,
     names: HashMap<String, u32>,
     functions: Functions,
@@ -111,7 +111,7 @@ impl Overview {
             Event::Thread(info) => {
                 self.threads.insert((info.pid, info.tid), info.name.clone());
             }
-            // What is inside another call is part of its time.
+            // A call inside another one is part of that one's time.
             Event::Call(call) if call.depth == 0 => {
                 let name = self.functions.name(call.function);
                 let name = number(&mut self.names, name);
@@ -137,7 +137,7 @@ impl Overview {
         }
     }
 
-    /// The GPU that a copy goes to, or else comes from.
+    /// The GPU that a copy goes to, otherwise the one that it comes from.
     fn gpu_of(&self, copy: &Copy) -> Option<u32> {
         let is_gpu = |node: &u32| {
             let agent = self.gpus.agent(*node);
@@ -188,7 +188,7 @@ impl Overview {
         }
     }
 
-    /// Makes steps twice as long.
+    /// Doubles the length of the steps.
     fn widen(&mut self) {
         self.step = self.step.saturating_mul(2);
         for lane in self.lanes.values_mut() {
@@ -223,7 +223,7 @@ impl Overview {
         names.into_iter().map(|(_, name)| name).collect()
     }
 
-    /// What a row is called, and the heading under which it stands.
+    /// The title of a row, and the heading under which it is shown.
     pub(super) fn title(&self, place: Place) -> (String, String) {
         match place {
             Place::Gpu(node, row) => {
@@ -266,7 +266,7 @@ fn number(names: &mut HashMap<String, u32>, name: &str) -> u32 {
     number
 }
 
-/// The kind of a place, by which rows are coloured.
+/// The kind of a row, which determines its colour.
 pub(super) const fn kind(place: Place) -> &'static str {
     match place {
         Place::Gpu(_, Row::Queue(_)) => "kernel",

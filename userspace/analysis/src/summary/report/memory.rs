@@ -1,4 +1,4 @@
-//! How much memory was allocated, over time, by agent.
+//! Allocated memory over time, by agent.
 
 use std::collections::BTreeMap;
 
@@ -7,14 +7,14 @@ use gputrace_timeline::{
     observation::{FieldValue, Observation},
 };
 
-/// Points of a curve, at most.
+/// Maximum number of points in a curve.
 const POINTS: usize = 2048;
 
-/// Bytes that are allocated, from a moment to that of the next point. Of moments that lie close together the one with most
-/// stands for all.
+/// Allocated bytes over time; each value holds until the next point. Of points that lie close
+/// together, the one with the most bytes is kept.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Curve {
-    /// Moments, ns `CLOCK_BOOTTIME`, and bytes.
+    /// Times, ns `CLOCK_BOOTTIME`, and bytes.
     pub(super) points: Vec<(u64, u64)>,
     pub(super) peak: u64,
 }
@@ -51,7 +51,7 @@ impl MemoryUse {
     }
 }
 
-/// Node and bytes allocated there, if that is what is told.
+/// Node and allocated bytes there, if the observation has them.
 fn live(one: &Observation) -> Option<(u32, u64)> {
     match (one.get("node")?, one.get("live_bytes")?) {
         (FieldValue::Number(node), FieldValue::Number(bytes)) => {

@@ -1,12 +1,13 @@
-//! `gputrace report`: a recording as one page of HTML.
+//! `gputrace report`: an HTML page about a recording.
 //!
-//! The page needs no network and no other file: style, script and data are in it, and its content security policy
-//! lets nothing else be loaded or executed. Everything that comes from traced programs (names, command lines,
-//! remarks) is data in a JSON document that the script shows as text, never as markup.
+//! The page needs neither a network nor other files: it contains its style, script and data, and
+//! its content security policy forbids to load or execute anything else. Everything that comes from
+//! traced programs (names, command lines, remarks) is data in a JSON document, which the script
+//! shows as text, never as markup.
 //!
-//! The tables are those of the [`Summary`]. The picture of the whole recording (module `lanes`)
-//! is made in bounded memory: how busy each row was, in a few thousand steps of time, and the longest spans one by
-//! one.
+//! The tables are those of the [`Summary`]. The overview of the whole recording (module `lanes`) is
+//! made in bounded memory: how busy each row was, in a few thousand time steps, and the longest
+//! spans one by one.
 
 mod data;
 mod lanes;
@@ -33,8 +34,8 @@ const BODY: &str = include_str!("page.html");
 
 /// Exporter of the page.
 ///
-/// Memory grows with the number of functions, kernels, agents, queues, processes and threads, not with that of
-/// calls, dispatches or copies.
+/// Memory grows with the number of functions, kernels, agents, queues, processes and threads, but
+/// not with the number of calls, dispatches or copies.
 #[derive(Debug)]
 pub struct ReportExporter {
     file: OutputFile,
@@ -45,7 +46,8 @@ pub struct ReportExporter {
 }
 
 impl ReportExporter {
-    /// Starts the page `file_name` (e.g. `report.html`) in `directory`. `title` is what its recording is called.
+    /// Starts the page `file_name` (e.g. `report.html`) in `directory`. `title` is the name of its
+    /// recording.
     ///
     /// # Errors
     /// [`OutputError`] if the file cannot be created.
@@ -84,10 +86,10 @@ impl Exporter for ReportExporter {
     }
 }
 
-/// What every page has near its beginning.
+/// A line that every page has near its beginning.
 const GENERATOR: &str = "<meta name=\"generator\" content=\"gputrace\">\n";
 
-/// Bytes in which [`GENERATOR`] is.
+/// Number of bytes at the beginning that contain [`GENERATOR`].
 const HEAD: u64 = 256;
 
 /// Whether the file called `name` is a page of a [`ReportExporter`].
@@ -99,7 +101,7 @@ pub fn is_page(directory: &OutputDir, name: &str) -> bool {
 
 /// Writes the page around its data.
 fn page(file: &mut OutputFile, title: &str, json: &str) -> std::io::Result<()> {
-    // Only this script runs, whatever got into the page.
+    // Only this script runs, whatever else gets into the page.
     let policy = format!(
         "default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{}'",
         base64(&Sha256::digest(SCRIPT))
@@ -116,15 +118,15 @@ fn page(file: &mut OutputFile, title: &str, json: &str) -> std::io::Result<()> {
     )
 }
 
-/// JSON that a browser does not take for the end of the element that it is in. Outside of strings JSON has none of
-/// these characters.
+/// Escapes JSON so that it cannot end the HTML element that contains it. Outside of strings, JSON
+/// has none of these characters.
 fn inert(json: &str) -> String {
     json.replace('<', "\\u003c")
         .replace('>', "\\u003e")
         .replace('&', "\\u0026")
 }
 
-/// RFC 4648, as content security policies want it.
+/// Base64 by RFC 4648, as content security policies require it.
 fn base64(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut text = String::new();

@@ -40,10 +40,11 @@
     if (Math.round(wrong / step) === 0) return value.toFixed(decimals) + " " + unit + " ±<" + step.toFixed(decimals);
     return rounded(value) + " " + unit + " ±" + rounded(wrong);
   };
-  const atLeast = (agent) => agent.untimed ? "\u2265 " : "";
+  // An estimate is no lower bound: the range says how far down it goes.
+  const atLeast = (agent) => agent.meaning === "least" ? "\u2265 " : "";
   const range = ([least, most], whole) => least === most ? "" : " (" + percent(least, whole).replace(" %", "") + "–" + percent(most, whole).replace(" %", "") + ")";
   // Where nothing is known but the most, there is only the range.
-  const busyShare = (agent) => agent.untimed && !agent.busy
+  const busyShare = (agent) => agent.meaning === "nothing"
     ? percent(agent.range[0], data.length).replace(" %", "") + "–" + percent(agent.range[1], data.length)
     : atLeast(agent) + percent(agent.busy, data.length) + range(agent.range, data.length);
   const tone = (kind) => getComputedStyle(document.documentElement).getPropertyValue("--" + kind).trim();
@@ -68,7 +69,7 @@
     const busiest = data.agents.reduce((a, b) => a.busy >= b.busy ? a : b);
     figure("GPU busy", busyShare(busiest), busiest.title + (data.agents.length > 1 ? ", the busiest of " + data.agents.length : ""));
   }
-  if (kernels) figure("Kernels", count(sum(kernels.rows, "count")), kernels.rows.length + (kernels.rows.length === 1 ? " name, " : " names, ") + (sum(kernels.rows, "timed") < sum(kernels.rows, "count") ? "≥ " : "") + duration(sum(kernels.rows, "total")));
+  if (kernels) figure("Kernels", count(sum(kernels.rows, "count")), kernels.rows.length + (kernels.rows.length === 1 ? " name, " : " names, ") + (sum(kernels.rows, "timed") < sum(kernels.rows, "count") ? "≥ " : "") + withError(sum(kernels.rows, "total"), Math.hypot(...kernels.rows.map((row) => row.error || 0))));
   if (copies) figure("Copied", bytes(copies.rows.reduce((total, row) => total + row.bytes[0], 0)), count(sum(copies.rows, "count")) + " copies");
   const calls = data.tables.filter((one) => one !== kernels && one !== copies);
   figure("API calls", count(calls.reduce((total, one) => total + sum(one.rows, "count"), 0)),
@@ -399,10 +400,12 @@
   for (const agent of data.agents) {
     const left = make("div"), right = make("div"), meter = make("div", undefined, "meter"), fillBar = make("i");
     fillBar.style.width = Math.min(100, 100 * agent.busy / data.length) + "%";
-    add(left, make("h3", agent.title), make("div", busyShare(agent) + " busy with kernels" + (agent.untimed && !agent.busy ? "" : ": " + atLeast(agent) + duration(agent.busy) + " of " + duration(data.length))), add(meter, fillBar));
-    if (agent.untimed) add(left, make("p", count(agent.untimed) + " of " + count(agent.kernels) + " kernels: how long they took is not known. What is proven of them is in the time (\u2265), and what they can have taken in the range.", "note warn"));
+    add(left, make("h3", agent.title), make("div", busyShare(agent) + " busy with kernels" + (agent.meaning === "nothing" ? "" : ": " + atLeast(agent) + duration(agent.busy) + " of " + duration(data.length))), add(meter, fillBar));
+    if (agent.untimed) add(left, make("p", count(agent.untimed) + " of " + count(agent.kernels) + " kernels: how long they took is not known. What is proven of them is in the time, and what they can have taken in the range; time in which they can have run is no gap.", "note warn"));
     if (agent.longest.length) {
+      const [least, most] = agent.longest_range;
       add(left, make("h3", "Longest gaps"));
+      if (duration(least) !== duration(most)) add(left, make("p", "The longest is between " + duration(least) + " and " + duration(most) + ".", "note"));
       for (const [begin, length] of agent.longest) {
         const jump = make("button", duration(length), "link");
         jump.addEventListener("click", () => { show(begin - length / 2, begin + length * 1.5); by("overview").scrollIntoView({ behavior: "smooth" }); });
@@ -430,7 +433,7 @@
     const end = one.points.length ? one.points[one.points.length - 1][1] : 0;
     path += "L1000 " + up(end) + "L1000 98Z";
     add(picture, svg("path", { d: path, fill: "var(--copy)" }));
-    return add(element, make("div", one.title + ": at most " + bytes(one.peak) + " at once, " + bytes(end) + " at the end", "name"), picture);
+    return add(element, make("div", one.title + ": " + bytes(one.peak) + " at its peak, " + bytes(end) + " at the end", "name"), picture);
   };
   by("memory").hidden = !data.memory.length;
   for (const one of data.memory) add(by("curves"), curve(one));

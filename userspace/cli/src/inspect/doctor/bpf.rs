@@ -1,4 +1,4 @@
-//! Whether programs can be loaded and attached: each is done, on gputrace itself.
+//! Checks whether BPF programs can be loaded and attached, by doing each on gputrace itself.
 
 use std::{
     hint, io,
@@ -20,7 +20,7 @@ use gputrace_tracee::process::maps;
 use super::{Check, Section, Status, Verdict};
 use crate::inspect::{Machine, more_rights};
 
-/// The checks, and what they come to.
+/// The checks and the verdict.
 pub(super) struct Tracing {
     pub(super) section: Section,
     pub(super) verdict: Verdict,
@@ -42,14 +42,14 @@ pub(super) fn tracing(machine: &Machine) -> Tracing {
     Tracing { section, verdict }
 }
 
-/// Maps that are tried, by their number in the kernel's `enum bpf_map_type`.
+/// Map types that are tried, numbered as in the kernel's `enum bpf_map_type`.
 #[derive(Clone, Copy)]
 enum MapKind {
     Array = 2,
     RingBuffer = 27,
 }
 
-/// Creates a small map. The call is made directly, so that the kernel's own answer is seen.
+/// Creates a small map with a direct system call, so that the kernel's own error is seen.
 fn create(kind: MapKind) -> io::Result<OwnedFd> {
     /// The first members of `union bpf_attr` for `BPF_MAP_CREATE` of the kernel's `linux/bpf.h`.
     #[repr(C)]
@@ -60,7 +60,7 @@ fn create(kind: MapKind) -> io::Result<OwnedFd> {
         max_entries: u32,
     }
     const BPF_MAP_CREATE: libc::c_long = 0;
-    // A ring has neither keys nor values, and its size is in whole pages.
+    // A ring buffer has neither keys nor values, and its size is in whole pages.
     let attributes = match kind {
         MapKind::Array => Create {
             map_type: kind as u32,
@@ -75,7 +75,8 @@ fn create(kind: MapKind) -> io::Result<OwnedFd> {
             max_entries: 4096,
         },
     };
-    // SAFETY: the kernel reads `size_of::<Create>()` bytes of initialised memory and takes the rest as 0.
+    // SAFETY: the kernel reads `size_of::<Create>()` bytes of initialised memory and takes the rest
+    // as 0.
     let fd = unsafe {
         libc::syscall(
             libc::SYS_bpf,
@@ -85,7 +86,7 @@ fn create(kind: MapKind) -> io::Result<OwnedFd> {
         )
     };
     match libc::c_int::try_from(fd) {
-        // SAFETY: the kernel has just made this descriptor, and nobody else knows of it.
+        // SAFETY: the kernel has just created this descriptor, and nothing else owns it.
         Ok(fd) if fd >= 0 => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
         _ => Err(io::Error::last_os_error()),
     }
@@ -98,7 +99,7 @@ fn map(name: &str, kind: MapKind) -> Check {
             "works",
             match kind {
                 MapKind::Array => "eBPF maps can be created",
-                MapKind::RingBuffer => "records can come out of the kernel",
+                MapKind::RingBuffer => "the kernel can send records",
             },
         ),
         Err(error) => {
@@ -154,12 +155,12 @@ fn tracing_file_system() -> Check {
     }
 }
 
-/// The cause alone; what to do is said apart.
+/// The cause only; the remedy is shown separately.
 pub(super) fn short(error: &ProbeError) -> String {
     match error {
         ProbeError::PermissionDenied { action } => format!("permission denied to {action}"),
         ProbeError::Unsupported { action, cause, .. } => format!("could not {action}: {cause}"),
-        // What libbpf said besides is in the lines behind.
+        // The following lines are libbpf's messages.
         other => other
             .to_string()
             .lines()
@@ -169,7 +170,8 @@ pub(super) fn short(error: &ProbeError) -> String {
     }
 }
 
-/// Tracepoints by use: whether nothing goes without them, which they are, what they give, what is lost without.
+/// Tracepoints by use: the use, whether it is essential, the tracepoints, what they provide, and
+/// what is lost without them.
 type Tracepoints = (
     &'static str,
     bool,
@@ -204,7 +206,7 @@ const TRACEPOINTS: [Tracepoints; 3] = [
             ("syscalls", "sys_enter_exit_group"),
             ("raw_syscalls", "sys_enter"),
         ],
-        "the end of a process is noticed before its memory goes",
+        "the end of a process is noticed before its memory is gone",
         "GPU work that is open when a process ends may lack times",
     ),
 ];
@@ -227,9 +229,9 @@ impl Section {
                     let check = |found| Check::new(name, status, found, lost);
                     match tracefs() {
                         Err(ProbeError::PermissionDenied { .. }) => {
-                            check("not to be seen".to_owned()).next(more_rights("doctor"))
+                            check("not visible".to_owned()).next(more_rights("doctor"))
                         }
-                        Err(_) => check("not to be seen without tracefs".to_owned()),
+                        Err(_) => check("not visible without tracefs".to_owned()),
                         Ok(_) => {
                             tracing::debug!("{error}");
                             check(format!("no {point}")).next(if needed {
@@ -245,7 +247,7 @@ impl Section {
         }
     }
 
-    /// Finds out whether the programs recognise a process by the id that it has here.
+    /// Tries whether the programs recognise a process by the id that it has here.
     fn try_filter(&mut self, has_host_pids: bool) -> Verdict {
         const NAME: &str = "choice of processes";
         match trial(BackendChoice::Auto, Target::ThisProcess) {
@@ -253,7 +255,7 @@ impl Section {
                 self.push(Check::ok(
                     NAME,
                     "works",
-                    "processes are recognised by their ids, as -p and programs to start need it",
+                    "processes are recognised by their ids, as -p and launched programs require",
                 ));
                 Verdict::Ready
             }
@@ -268,8 +270,8 @@ impl Section {
                 self.push(
                     Check::missing(
                         NAME,
-                        "ids of this pid namespace mean nothing to the kernel's side",
-                        "calls of a process named by -p, or started by gputrace, are not recorded",
+                        "gputrace's programs in the kernel see other ids than this pid namespace",
+                        "calls of a process named by -p, or launched by gputrace, are not recorded",
                     )
                     .next(
                         "run gputrace on the host, or in a container with --pid=host --privileged",
@@ -280,7 +282,7 @@ impl Section {
         }
     }
 
-    /// Tries both back-ends, the second only if it is needed.
+    /// Tries both back-ends, the second only if necessary.
     fn try_probes(&mut self) -> Verdict {
         const MULTI: &str = "uprobe_multi";
         const PERF: &str = "perf uprobes";
@@ -288,7 +290,7 @@ impl Section {
             Ok(()) => {
                 self.push(Check::ok(
                     MULTI,
-                    "a call was seen from begin to end",
+                    "a call was seen from start to end",
                     "hundreds of functions are probed and released within milliseconds",
                 ));
                 return Verdict::Ready;
@@ -315,7 +317,7 @@ impl Section {
             Ok(()) => {
                 self.push(Check::ok(
                     PERF,
-                    "a call was seen from begin to end",
+                    "a call was seen from start to end",
                     "functions can be probed",
                 ));
                 Verdict::Ready
@@ -344,16 +346,16 @@ pub(super) extern "C" fn probed(value: u64) -> u64 {
     hint::black_box(value)
 }
 
-/// Whose calls a trial is to see. Either way only this process has the probe.
+/// Whose calls a trial should see. In any case, only this process has the probe.
 #[derive(Clone, Copy)]
 enum Target {
-    /// Any process's: the filter of processes is not in play.
+    /// Any process's calls: the process filter is off.
     Any,
-    /// This process's, by its id.
+    /// This process's calls, selected by its id.
     ThisProcess,
 }
 
-/// Small maps are enough.
+/// Options for a trial, for which small maps are enough.
 pub(super) fn options(backend: BackendChoice) -> Options {
     Options {
         backend,
@@ -366,7 +368,7 @@ pub(super) fn options(backend: BackendChoice) -> Options {
     }
 }
 
-/// Where the probe goes.
+/// The location of the probe.
 pub(super) fn point() -> Result<Point, ProbeError> {
     let offset = offset_of(probed as *const ()).ok_or_else(|| ProbeError::Refused {
         action: "find a function of gputrace".to_owned(),
@@ -379,7 +381,8 @@ pub(super) fn point() -> Result<Point, ProbeError> {
     })
 }
 
-/// Loads the programs, probes a function of this process, calls it, and looks whether it was seen.
+/// Loads the programs, probes a function of this process, calls it, and checks whether the call was
+/// seen.
 fn trial(backend: BackendChoice, target: Target) -> Result<(), ProbeError> {
     let refused = |action: &str, cause: &str| ProbeError::Refused {
         action: action.to_owned(),
@@ -429,7 +432,7 @@ fn offset_of(function: *const ()) -> Option<u64> {
     Some(address - mapping.start + mapping.offset)
 }
 
-/// The programs on process and thread lifetimes.
+/// Checks the programs for process and thread lifetimes.
 fn lifetimes() -> Check {
     const NAME: &str = "process lifetimes";
     match Tasks::load(false, false) {
@@ -451,14 +454,14 @@ fn lifetimes() -> Check {
 mod tests {
     use super::*;
 
-    /// One test for all trials: they probe the same function of the same process.
+    /// One test for all trials, because they probe the same function of the same process.
     #[test]
     fn a_trial_succeeds_with_either_back_end_or_says_why_not() {
         for backend in [BackendChoice::UprobeMulti, BackendChoice::Perf] {
             for target in [Target::Any, Target::ThisProcess] {
                 match trial(backend, target) {
                     Ok(()) => {}
-                    // Kernels before 6.6.
+                    // On kernels before 6.6.
                     Err(ProbeError::Unsupported { .. } | ProbeError::Refused { .. })
                         if backend == BackendChoice::UprobeMulti => {}
                     Err(

@@ -1,4 +1,4 @@
-//! The GPU driver, and the ROCm libraries that can be probed.
+//! Checks the GPU driver, and the ROCm libraries that can be probed.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -31,9 +31,9 @@ use super::{
 };
 use crate::inspect::{Machine, more_rights};
 
-const NOT_NEEDED: &str = "API calls can be traced all the same, GPU work cannot";
+const NOT_NEEDED: &str = "API calls can still be traced, GPU work cannot";
 
-/// The driver: module, device, agents, clocks, tracepoints.
+/// Checks the driver: module, device, agents, clocks, tracepoints.
 pub(super) fn driver(machine: &Machine, verdict: Verdict) -> Section {
     let mut section = Section::new("GPU driver");
     section.push(module(machine));
@@ -58,7 +58,7 @@ pub(super) fn driver(machine: &Machine, verdict: Verdict) -> Section {
 fn module(machine: &Machine) -> Check {
     const NAME: &str = "amdgpu";
     if machine.has("sys/module/amdgpu") {
-        // Only the driver of AMD's packages has a version of its own.
+        // Only the driver of AMD's packages has its own version.
         let version = machine.line("sys/module/amdgpu/version");
         let found = version.map_or_else(
             || "loaded, the kernel's own".to_owned(),
@@ -102,7 +102,7 @@ fn agents(machine: &Machine, topology: &Topology) -> Check {
 /// Reads the clock of every GPU.
 fn clocks(machine: &Machine, topology: &Topology) -> Check {
     const NAME: &str = "/dev/kfd and clocks";
-    const WITHOUT: &str = "times of GPU work cannot be put onto the host's clock";
+    const WITHOUT: &str = "times of GPU work cannot be converted to the host's clock";
     let sampler = match Sampler::open(&machine.paths, topology.gpu_ids()) {
         Ok(sampler) => sampler,
         Err(error @ ClockError::Denied { .. }) => {
@@ -132,7 +132,7 @@ fn clocks(machine: &Machine, topology: &Topology) -> Check {
     }
 }
 
-/// Attaches the programs on requests to the driver, each place in turn.
+/// Attaches the programs for driver requests at each possible place in turn.
 fn requests() -> Check {
     const NAME: &str = "ioctls of /dev/kfd";
     let attached = Calls::load(&options(BackendChoice::Auto))
@@ -140,9 +140,15 @@ fn requests() -> Check {
     match attached {
         Ok(ioctls) => {
             let cost = ioctls.place().cost();
-            let meaning = cost.map_or("--kfd-trace costs nobody else anything".to_owned(), |cost| {
-                format!("--kfd-trace works, but {cost}; the kernel has no BTF of the driver, and no kprobes")
-            });
+            let meaning = cost.map_or(
+                "--kfd-trace costs other programs nothing".to_owned(),
+                |cost| {
+                    format!(
+                        "--kfd-trace works, but {cost}; the kernel has no BTF of the driver, and \
+                         no kprobes"
+                    )
+                },
+            );
             let found = format!("programs attached by {}", ioctls.place());
             if cost.is_some() {
                 Check::warning(NAME, found, meaning)
@@ -155,7 +161,7 @@ fn requests() -> Check {
     }
 }
 
-/// Opens the descriptor by which the driver tells of a GPU.
+/// Opens the descriptor from which a GPU's driver events are read.
 fn events(machine: &Machine, gpu: &GpuPlace) -> Check {
     let name = format!("events of GPU {}", gpu.gpu_id);
     match SmiReader::open(&machine.paths, gpu.gpu_id) {
@@ -173,7 +179,7 @@ fn events(machine: &Machine, gpu: &GpuPlace) -> Check {
     }
 }
 
-/// Reads what `--counters` would read.
+/// Reads the values that `--counters` would read.
 fn counters(machine: &Machine, gpu: &GpuPlace) -> Check {
     let name = format!("counters of GPU {}", gpu.gpu_id);
     let read = gpu_readings(&machine.paths, gpu);
@@ -181,26 +187,26 @@ fn counters(machine: &Machine, gpu: &GpuPlace) -> Check {
     match read.problems.first() {
         _ if read.asleep => Check::ok(
             name,
-            "the GPU sleeps, and was left asleep",
+            "the GPU is asleep and was not woken",
             "--counters reads it when it is awake",
         ),
         Some(problem) => {
             Check::warning(name, format!("{found}; {problem}"), "--counters lacks some")
         }
         None if read.values.is_empty() => {
-            Check::warning(name, "none", "--counters has nothing to show of this GPU")
+            Check::warning(name, "none", "--counters has nothing to show for this GPU")
         }
         None => Check::ok(name, found, "--counters shows them"),
     }
 }
 
-/// The driver's own tracepoints.
+/// Checks the driver's tracepoints.
 fn tracepoints() -> Check {
     const NAME: &str = "amdgpu tracepoints";
     let Ok(tracefs) = tracefs() else {
         return Check::warning(
             NAME,
-            "not to be seen",
+            "not visible",
             "the driver's own events cannot be recorded",
         )
         .next(more_rights("doctor"));
@@ -223,11 +229,15 @@ fn tracepoints() -> Check {
     if found.is_empty() {
         Check::warning(NAME, "none", "the driver's own events cannot be recorded")
     } else {
-        Check::ok(NAME, found.join(", "), "the driver tells what it does")
+        Check::ok(
+            NAME,
+            found.join(", "),
+            "the driver's own events can be recorded",
+        )
     }
 }
 
-/// ROCm libraries that are mapped or installed.
+/// Checks ROCm libraries that are mapped or installed.
 pub(super) fn libraries() -> Section {
     let mut section = Section::new("ROCm libraries");
     let mut seen = BTreeSet::new();
@@ -239,7 +249,7 @@ pub(super) fn libraries() -> Section {
     let survey = process::survey().unwrap_or_default();
     for found in &survey.processes {
         for mapped in &found.libraries {
-            // It ended meanwhile, or is out of reach.
+            // The process has ended meanwhile, or is inaccessible.
             if let Ok(file) = process::open_mapped(found.pid, mapped) {
                 add(&file, &mut section);
             }
@@ -267,7 +277,8 @@ pub(super) fn libraries() -> Section {
             Check::warning(
                 "none",
                 "no process has one mapped, and none is in a usual place",
-                "containers and Python wheels bring their own: these are found when a program maps them",
+                "containers and Python wheels bring their own: gputrace finds these when a program \
+                 maps them",
             )
             .next("gputrace list --library PATH"),
         );
@@ -276,8 +287,11 @@ pub(super) fn libraries() -> Section {
         section.push(
             Check::warning(
                 "other processes",
-                format!("{} not looked into, e.g. {pid}", survey.unreadable.len()),
-                "they may have other libraries mapped",
+                format!(
+                    "{} could not be inspected, e.g. {pid}",
+                    survey.unreadable.len()
+                ),
+                "these processes may have other libraries mapped",
             )
             .next(more_rights("doctor")),
         );
@@ -285,7 +299,7 @@ pub(super) fn libraries() -> Section {
     section
 }
 
-/// The file's name; the directory is in the text.
+/// The file's name; its directory is in the text.
 fn label(path: &Path) -> String {
     path.file_name()
         .unwrap_or_default()
@@ -293,7 +307,7 @@ fn label(path: &Path) -> String {
         .into_owned()
 }
 
-/// What can be probed of a library, by cost.
+/// Functions of a library that can be probed, by cost.
 fn library(file: &LibraryFile) -> Check {
     let name = label(file.path());
     let directory = file

@@ -1,4 +1,4 @@
-//! Privilege, settings of the kernel, containers, and the place for outputs.
+//! Checks privilege, kernel settings, containers, and the output directory.
 
 use std::{
     io,
@@ -20,7 +20,7 @@ use super::{
 };
 use crate::inspect::{Machine, more_rights, table::bytes};
 
-/// Capabilities that gputrace uses, by number in the kernel's `linux/capability.h`.
+/// Capabilities that gputrace uses, numbered as in the kernel's `linux/capability.h`.
 const CAPABILITIES: [(u32, &str); 5] = [
     (39, "CAP_BPF"),
     (38, "CAP_PERFMON"),
@@ -29,7 +29,7 @@ const CAPABILITIES: [(u32, &str); 5] = [
     (40, "CAP_CHECKPOINT_RESTORE"),
 ];
 
-/// Who runs gputrace.
+/// Checks who runs gputrace.
 pub(super) fn privilege(machine: &Machine) -> Section {
     let mut section = Section::new("Privilege");
     let user = if geteuid().is_root() {
@@ -57,7 +57,7 @@ fn capabilities(user: &str, status: &str) -> Check {
     if lacking.is_empty() {
         return Check::ok(
             "capabilities",
-            format!("{user}, with all that gputrace uses"),
+            format!("{user}, with all capabilities that gputrace uses"),
             "it may load programs and look into every process",
         );
     }
@@ -74,7 +74,7 @@ fn capabilities(user: &str, status: &str) -> Check {
         Check::warning(
             "capabilities",
             found,
-            "some processes or functions may be out of reach; the trials below show what works",
+            "some processes or functions may be out of reach; the tests below show what works",
         )
         .next(more_rights("doctor"))
     }
@@ -91,20 +91,20 @@ fn pid_namespace(machine: &Machine) -> Check {
         Check::warning(
             "pid namespace",
             "a container's",
-            "only processes of this container can be named, and the driver numbers them otherwise",
+            "only processes of this container are visible, and the driver uses other ids for them",
         )
         .next("run gputrace on the host, or in a container with --pid=host --privileged")
     }
 }
 
-/// Settings of the kernel that limit tracing.
+/// Checks kernel settings that limit tracing.
 pub(super) fn settings(machine: &Machine, verdict: Verdict) -> Section {
     let mut section = Section::new("Kernel");
     let release = uname().release().to_string_lossy().into_owned();
     section.push(Check::ok(
         "release",
         release.clone(),
-        "not judged by its number; see the trials above",
+        "not judged by its version number; see the tests above",
     ));
     section.push(lockdown(
         machine.line("sys/kernel/security/lockdown").as_deref(),
@@ -131,7 +131,7 @@ pub(super) fn settings(machine: &Machine, verdict: Verdict) -> Section {
 }
 
 fn lockdown(line: Option<&str>, verdict: Verdict) -> Check {
-    // The kernel puts the mode in force into brackets: `none [integrity] confidentiality`.
+    // The kernel puts the active mode into brackets: `none [integrity] confidentiality`.
     let mode = line.and_then(|line| {
         line.split_once('[')?
             .1
@@ -142,9 +142,12 @@ fn lockdown(line: Option<&str>, verdict: Verdict) -> Check {
         Some("confidentiality") if verdict == Verdict::Ready => Check::warning(
             "lockdown",
             "confidentiality",
-            "calls could be recorded all the same; tracepoints and the driver's requests may be out of reach",
+            "calls can still be recorded; tracepoints and requests to the driver may be out of \
+             reach",
         )
-        .next("boot without lockdown=confidentiality on the kernel's command line, if you need them"),
+        .next(
+            "boot without lockdown=confidentiality on the kernel's command line, if you need them",
+        ),
         Some("confidentiality") => Check::missing(
             "lockdown",
             "confidentiality",
@@ -154,15 +157,16 @@ fn lockdown(line: Option<&str>, verdict: Verdict) -> Check {
         Some(mode) => Check::ok("lockdown", mode, "does not limit tracing"),
         None => Check::ok(
             "lockdown",
-            "not in this kernel, or not to be seen",
+            "not in this kernel, or not visible",
             "no limit is known",
         ),
     }
 }
 
-/// Opens an event that counts nothing, of all processes on the first processor: what needs the most rights.
+/// Opens a dummy perf event for all processes on the first CPU, which needs the most rights.
 fn open_perf_event() -> io::Result<()> {
-    /// The first members of `struct perf_event_attr` of the kernel's `linux/perf_event.h`, as long as its first version.
+    /// The first members of the kernel's `struct perf_event_attr` (`linux/perf_event.h`), up to the
+    /// size of its first version.
     #[repr(C)]
     #[derive(Default)]
     struct Attributes {
@@ -195,7 +199,7 @@ fn open_perf_event() -> io::Result<()> {
     };
     match libc::c_int::try_from(fd) {
         Ok(fd) if fd >= 0 => {
-            // SAFETY: the kernel has just made this descriptor, and nobody else knows of it.
+            // SAFETY: the kernel has just created this descriptor, and nothing else owns it.
             drop(unsafe { OwnedFd::from_raw_fd(fd) });
             Ok(())
         }
@@ -205,7 +209,7 @@ fn open_perf_event() -> io::Result<()> {
 
 fn paranoid(line: Option<&str>, opened: &io::Result<()>) -> Check {
     const NAME: &str = "perf_event_paranoid";
-    let level = line.map_or("not to be seen", str::trim);
+    let level = line.map_or("not visible", str::trim);
     match opened {
         Ok(()) => Check::ok(
             NAME,
@@ -231,22 +235,20 @@ fn pointers(line: Option<&str>) -> Check {
             level,
             "addresses of kernel symbols are not needed to trace calls",
         ),
-        None => Check::ok(
-            "kptr_restrict",
-            "not to be seen",
-            "not needed to trace calls",
-        ),
+        None => Check::ok("kptr_restrict", "not visible", "not needed to trace calls"),
     }
 }
 
 fn ptrace(line: Option<&str>) -> Check {
     const NAME: &str = "yama ptrace_scope";
     match line {
-        // The kernel's Documentation/admin-guide/LSM/Yama.rst: 3 refuses everybody, until the next boot.
+        // Documentation/admin-guide/LSM/Yama.rst of the kernel: 3 refuses everybody until the next
+        // boot.
         Some("3") => Check::missing(
             NAME,
             "3",
-            "nobody may read the memory of another process: kernels have no names, GPU work has no times",
+            "no process may read the memory of another: kernels have no names, GPU work has no \
+             times",
         )
         .next("boot with kernel.yama.ptrace_scope=2 or less in /etc/sysctl.d"),
         Some(level) => Check::ok(NAME, level, "root may read the memory of traced processes"),
@@ -273,8 +275,9 @@ fn sandboxed(machine: &Machine) -> Vec<u32> {
         .collect()
 }
 
-/// Linux 6.11 to 6.13.2 return from a probed function by a system call that seccomp filters see; from 6.13.3, and in
-/// 6.12.14, they let it pass. Where that could not be tried, the number has to do.
+/// Linux 6.11 to 6.13.2 return from a probed function through a system call that seccomp filters
+/// see; since 6.13.3, and in 6.12.14, filters let it pass. If that could not be tried, the version
+/// number decides.
 fn seccomp(release: &str, outcome: Outcome, sandboxed: &[u32]) -> Check {
     const NAME: &str = "seccomp filters";
     const FIXED: &str =
@@ -299,7 +302,7 @@ fn seccomp(release: &str, outcome: Outcome, sandboxed: &[u32]) -> Check {
     match outcome {
         Outcome::Unharmed => Check::ok(
             NAME,
-            "a process that forbids the system calls of probes was traced and lived on",
+            "a process that forbids the system calls of probes was traced and survived",
             "programs in sandboxes can be traced",
         ),
         Outcome::Harmed => Check::warning(
@@ -310,7 +313,7 @@ fn seccomp(release: &str, outcome: Outcome, sandboxed: &[u32]) -> Check {
         .next(FIXED),
         Outcome::Unknown if affected => Check::warning(
             NAME,
-            "not tried; may clash with return probes on Linux 6.11 to 6.13.2",
+            "not tried; may conflict with return probes on Linux 6.11 to 6.13.2",
             format!(
                 "traced programs in sandboxes (Docker, systemd) may be killed, unless the kernel's distributor has fixed it; {now}"
             ),
@@ -318,15 +321,15 @@ fn seccomp(release: &str, outcome: Outcome, sandboxed: &[u32]) -> Check {
         .next(FIXED),
         Outcome::Unknown => Check::ok(
             NAME,
-            "not tried; by its number this kernel lets the system calls of probes pass",
+            "not tried; judging by its version, this kernel lets the system calls of probes pass",
             "programs in sandboxes can be traced",
         ),
     }
 }
 
-/// Where a recording would write.
+/// Checks where a recording would be written.
 pub(super) fn output(directory: &Path) -> Section {
-    /// A busy program makes about this much in a minute, bytes.
+    /// Bytes that a busy program produces in about a minute.
     const LITTLE: u64 = 1 << 30;
     const NAME: &str = "output directory";
     let mut section = Section::new("Output");
@@ -364,7 +367,7 @@ pub(super) fn output(directory: &Path) -> Section {
     section
 }
 
-/// The directory, or that above it which exists: the others would be made.
+/// The directory, or its closest existing parent: the others would be created.
 fn existing(directory: &Path) -> PathBuf {
     let absolute = std::path::absolute(directory).unwrap_or_else(|_| directory.to_owned());
     absolute
@@ -396,7 +399,7 @@ mod tests {
                 status,
                 "{release}"
             );
-            // What was seen counts for more.
+            // The result of a trial takes precedence.
             assert_eq!(seccomp(release, Outcome::Unharmed, &[]).status, Status::Ok);
             assert_eq!(
                 seccomp(release, Outcome::Harmed, &[]).status,
@@ -439,7 +442,7 @@ mod tests {
         assert_eq!(all.status, Status::Ok);
         let docker = capabilities("root", "CapEff:\t00000000a80425fb\n");
         assert_eq!(docker.status, Status::Missing);
-        // CAP_BPF and CAP_PERFMON alone.
+        // Only CAP_BPF and CAP_PERFMON.
         let few = capabilities("user id 1000", "CapEff:\t000000c000000000\n");
         assert_eq!(few.status, Status::Warning);
         assert!(

@@ -1,7 +1,8 @@
-//! `gputrace doctor`: what can be recorded here, found out by trying, and what to do about the rest.
+//! `gputrace doctor`: tries what can be recorded on this machine, and suggests remedies for the
+//! rest.
 //!
-//! Each check is one line: what was found, what it means for gputrace, the command to run next. Nothing is
-//! changed on the machine; the probes that are tried are on a function of gputrace itself.
+//! Each check is one line: what was found, what it means for gputrace, and the command to run next.
+//! Nothing on the machine is changed; the trial probes are on a function of gputrace itself.
 
 mod bpf;
 mod gpu;
@@ -20,7 +21,7 @@ use super::{
 };
 use crate::exit;
 
-/// Runs all checks and shows them.
+/// Runs all checks and shows the results.
 pub(crate) fn run(args: &DoctorArgs) -> Result<u8> {
     let machine = Machine::this();
     let mut sections = Vec::new();
@@ -47,11 +48,11 @@ pub(crate) fn run(args: &DoctorArgs) -> Result<u8> {
 enum Verdict {
     /// A call was recorded.
     Ready,
-    /// Permission is lacking.
+    /// Permission is missing.
     NoPermission,
-    /// The kernel lacks something.
+    /// The kernel lacks a feature.
     KernelLacks,
-    /// Calls can be seen, but processes are not recognised by the ids that they have in this pid namespace.
+    /// Calls can be seen, but processes are not recognised by their ids in this pid namespace.
     PidNamespace,
 }
 
@@ -68,23 +69,24 @@ impl Verdict {
     const fn sentence(self) -> &'static str {
         match self {
             Self::Ready => {
-                "gputrace can record here: a call of a probed function was seen from begin to end."
+                "gputrace can record here: a call of a probed function was seen from start to end."
             }
             Self::NoPermission => {
-                "gputrace may not record here: permission is lacking, see what is marked as missing under Tracing."
+                "gputrace may not record here: it lacks permission; see what is marked as missing \
+                 under Tracing."
             }
             Self::KernelLacks => {
                 "gputrace cannot record here: the kernel lacks what is marked as missing under Tracing."
             }
             Self::PidNamespace => {
-                "gputrace cannot record here: it runs in a pid namespace of its own, as in a container. Run it on the \
-                 host, or with --pid=host."
+                "gputrace cannot record here: it runs in its own pid namespace, as in a container. \
+                 Run it on the host, or with --pid=host."
             }
         }
     }
 }
 
-/// All that was found.
+/// All results.
 #[derive(Debug, Serialize)]
 struct Report {
     verdict: Verdict,
@@ -111,11 +113,11 @@ impl Section {
     }
 }
 
-/// How a check came out.
+/// Result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 enum Status {
-    /// As it should be.
+    /// Everything is as it should be.
     Ok,
     /// Something works less well, or may not work.
     Warning,
@@ -126,7 +128,7 @@ enum Status {
 impl Status {
     const ALL: [Self; 3] = [Self::Ok, Self::Warning, Self::Missing];
 
-    /// How its line begins, and the colour of that.
+    /// The beginning of its line, and that text's colour.
     const fn shown(self) -> (&'static str, Colour) {
         match self {
             Self::Ok => ("  ok       ", Colour::Green),
@@ -136,16 +138,16 @@ impl Status {
     }
 }
 
-/// One line.
+/// One check.
 #[derive(Debug, Serialize)]
 struct Check {
     name: String,
     status: Status,
     /// What was found.
     found: String,
-    /// What it means for gputrace.
+    /// What that means for gputrace.
     meaning: String,
-    /// What to do: a command, or a sentence where there is none.
+    /// What to do: a command, or a sentence if there is none.
     next: Option<String>,
 }
 
@@ -192,7 +194,7 @@ impl Check {
 }
 
 impl Report {
-    /// For people, in at most as many columns as a table.
+    /// Human-readable text, at most as wide as a table.
     fn text(&self) -> String {
         let mut out = String::new();
         for section in &self.sections {

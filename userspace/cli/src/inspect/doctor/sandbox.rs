@@ -1,9 +1,10 @@
-//! Whether a program in a sandbox survives being traced: tried on a child of gputrace.
+//! Checks whether a sandboxed program survives tracing, by trying it on a child of gputrace.
 //!
-//! Since Linux 6.11 a probed function returns through a system call of its own (`uretprobe`, and `uprobe` since 6.18).
-//! Until that was mended (6.12.14, 6.13.3), the seccomp filter of a traced program saw these calls, and filters that do not
-//! know them refuse them or kill the program. So a child forbids itself just these two, calls a probed function, and is
-//! either alive after that or not.
+//! Since Linux 6.11, a probed function returns through a dedicated system call (`uretprobe`, and
+//! `uprobe` since 6.18). Until that was fixed (6.12.14, 6.13.3), the seccomp filter of a traced
+//! program saw these calls, and filters that do not know them refuse them or kill the program. So a
+//! child forbids itself exactly these two calls, calls a probed function, and is then either alive
+//! or not.
 
 use std::{
     fs::File,
@@ -25,26 +26,26 @@ use super::bpf::{options, point, probed};
 /// `uretprobe` and `uprobe` of the kernel's `syscall_64.tbl`.
 const SYSTEM_CALLS: [u32; 2] = [335, 336];
 
-/// What the child ends with.
+/// Exit codes of the child.
 const UNHARMED: libc::c_int = 0;
 const WRONG_VALUE: libc::c_int = 4;
 const NOT_TRIED: libc::c_int = 1;
 
-/// What it takes for the child to give up by itself, s.
+/// Time in s after which the child gives up by itself.
 const PATIENCE: libc::c_uint = 5;
 
-/// What came of it.
+/// Result of the trial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
-    /// The program went on as if nothing had happened.
+    /// The program continued normally.
     Unharmed,
-    /// It was killed, or went on with another value.
+    /// It was killed, or continued with a wrong value.
     Harmed,
-    /// It could not be tried.
+    /// The trial was not possible.
     Unknown,
 }
 
-/// Tries it.
+/// Runs the trial.
 pub(super) fn outcome() -> Outcome {
     match attempt() {
         Ok(outcome) => outcome,
@@ -66,7 +67,7 @@ fn attempt() -> Result<Outcome, ProbeError> {
     let point = point()?;
     let (child, go) = Child::start().map_err(|error| failed("start a process", error))?;
     let attached = attach(&calls, child.pid(), point);
-    // Without the word the child ends at once.
+    // If nothing is written, the child ends at once.
     let told = attached.and_then(|probes| {
         File::from(go)
             .write_all(b"!")
@@ -90,11 +91,11 @@ fn attach(calls: &Calls, pid: u32, point: Point) -> Result<Probes, ProbeError> {
     }
 }
 
-/// By how the child ended, and how many of its calls were seen.
+/// Result by how the child ended, and how many of its calls were seen.
 fn judge(status: libc::c_int, seen: u64) -> Outcome {
     let exited = libc::WIFEXITED(status).then(|| libc::WEXITSTATUS(status));
     match exited {
-        // Otherwise the probe did not run.
+        // If no call was seen, the probe did not run.
         Some(UNHARMED) if seen == 1 => Outcome::Unharmed,
         Some(WRONG_VALUE) => Outcome::Harmed,
         Some(_) => Outcome::Unknown,
@@ -103,7 +104,7 @@ fn judge(status: libc::c_int, seen: u64) -> Outcome {
     }
 }
 
-/// A process that waits for a word, puts on its filter and calls the probed function.
+/// A process that waits for a byte, installs its filter, and calls the probed function.
 struct Child(libc::pid_t);
 
 impl Child {
@@ -113,13 +114,14 @@ impl Child {
         if unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) } != 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: the kernel has just made both, and nobody else knows of them.
+        // SAFETY: the kernel has just created both, and nothing else owns them.
         let [word, go] = ends.map(|end| unsafe { OwnedFd::from_raw_fd(end) });
-        // SAFETY: the child only makes system calls and ends without returning; it takes no lock and no memory.
+        // SAFETY: the child only makes system calls and ends without returning; it takes no lock
+        // and allocates no memory.
         match unsafe { libc::fork() } {
             -1 => Err(io::Error::last_os_error()),
             0 => {
-                // Else the child itself would keep that end of the pipe open.
+                // Otherwise the child itself would keep that end of the pipe open.
                 // SAFETY: the child does not use it, and ends without dropping it.
                 unsafe { libc::close(go.as_raw_fd()) };
                 live(word.as_raw_fd())
@@ -132,7 +134,7 @@ impl Child {
         self.0.unsigned_abs()
     }
 
-    /// How it ended, as `wait(2)` says it.
+    /// Its status as returned by `wait(2)`.
     fn wait(self) -> io::Result<libc::c_int> {
         let mut status = 0;
         loop {
@@ -148,8 +150,8 @@ impl Child {
     }
 }
 
-/// The child's life: system calls, and one call of the probed function. Takes no memory and no lock, which other threads
-/// may have held when the process was copied.
+/// Code of the child: system calls, and one call of the probed function. It allocates no memory and
+/// takes no lock, which other threads may have held at the fork.
 fn live(word: libc::c_int) -> ! {
     let load_number = libc::sock_filter {
         code: (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16,
@@ -191,11 +193,11 @@ fn live(word: libc::c_int) -> ! {
     unsafe { libc::alarm(PATIENCE) };
     // SAFETY: the limit is above.
     unsafe { libc::setrlimit(libc::RLIMIT_CORE, &raw const no_core) };
-    // SAFETY: the kernel writes one byte, of which there is one.
+    // SAFETY: the kernel writes one byte into a buffer of one byte.
     let told = unsafe { libc::read(word, (&raw mut byte).cast(), 1) } == 1;
-    // SAFETY: it takes numbers.
+    // SAFETY: it takes only numbers.
     let tame = told && unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) } == 0;
-    // SAFETY: the program and its instructions are above.
+    // SAFETY: the program and its instructions are alive.
     let filtered = tame
         && unsafe {
             libc::prctl(
@@ -209,7 +211,7 @@ fn live(word: libc::c_int) -> ! {
         true if probed(hint::black_box(41)) == 41 => UNHARMED,
         true => WRONG_VALUE,
     };
-    // SAFETY: it takes a number, and runs nothing of this program's.
+    // SAFETY: it takes a number, and runs no code of this program.
     unsafe { libc::_exit(end) }
 }
 

@@ -1,4 +1,4 @@
-//! Choosing the functions of a library file, and writing them into the capture.
+//! Chooses the functions of a library file, and writes them into the capture.
 
 use gputrace_abi::{
     domain::Domain,
@@ -27,20 +27,20 @@ use crate::{
     said::notice,
 };
 
-/// Where the functions of a library are probed.
+/// The instructions of a library that are probed.
 #[derive(Default)]
 struct Points {
     /// Functions whose returns are probed by the kernel.
     points: Vec<Point>,
-    /// Functions whose end is seen at instructions that leave them.
+    /// Functions whose end is probed at the instructions that leave them.
     entries: Vec<Point>,
-    /// Those instructions.
+    /// The instructions that leave those functions.
     exits: Vec<Point>,
 }
 
 impl Instruments {
-    /// Chooses the functions of a library, gives them ids, and writes both into the capture, so that
-    /// they stand before the first record.
+    /// Chooses the functions of a library, assigns their ids, and writes both into the capture
+    /// before the first record.
     pub(super) fn register(
         &mut self,
         file: LibraryFile,
@@ -62,7 +62,7 @@ impl Instruments {
             mut exits,
         } = self.points(&functions, &plan, is_limited);
         let observed = match observed(&file, &plan, &self.domains) {
-            // A program need not export anything.
+            // A program need not export any symbols.
             Err(ElfError::NoDynamicSymbols { .. }) if role.any() => Vec::new(),
             observed => observed.map_err(ProcessError::from)?,
         };
@@ -71,26 +71,8 @@ impl Instruments {
         } else {
             Vec::new()
         };
-        for function in &functions {
-            let plan = read_plan(function);
-            if plan != ReadPlan::default() && self.calls.set_plan(function.id, &plan).is_err() {
-                // Their calls are recorded all the same.
-                let text = format!(
-                    "values behind pointers are read of the first {MAX_PLANS} functions only"
-                );
-                self.tell_once(text, collector);
-                break;
-            }
-        }
-        if is_limited
-            && functions
-                .last()
-                .is_some_and(|last| last.id >= LIMITED_FUNCTIONS)
-        {
-            let text =
-                format!("--max-call-rate applies to the first {LIMITED_FUNCTIONS} functions only");
-            self.tell_once(text, collector);
-        }
+        self.set_read_plans(&functions, collector);
+        self.tell_of_limit(&functions, collector);
         self.next_function = functions.last().map_or(first, |last| last.id + 1);
         let library = Library {
             id: self.next_library,
@@ -140,7 +122,35 @@ impl Instruments {
         })
     }
 
-    /// Where the functions of a library are probed.
+    /// Tells the programs which values behind pointers to read of each function.
+    fn set_read_plans(&mut self, functions: &[Function], collector: &CollectorHandle) {
+        for function in functions {
+            let plan = read_plan(function);
+            if plan != ReadPlan::default() && self.calls.set_plan(function.id, &plan).is_err() {
+                // Calls of this function are recorded nevertheless, without values behind pointers.
+                let text = format!(
+                    "values behind pointers are read for the first {MAX_PLANS} functions only"
+                );
+                self.tell_once(text, collector);
+                break;
+            }
+        }
+    }
+
+    /// Says so if the rate of calls is not limited of all of the functions.
+    fn tell_of_limit(&mut self, functions: &[Function], collector: &CollectorHandle) {
+        if self.extra.is_limited()
+            && functions
+                .last()
+                .is_some_and(|last| last.id >= LIMITED_FUNCTIONS)
+        {
+            let text =
+                format!("--max-call-rate applies to the first {LIMITED_FUNCTIONS} functions only");
+            self.tell_once(text, collector);
+        }
+    }
+
+    /// Determines where the functions of a library are probed.
     fn points(&mut self, functions: &[Function], plan: &LibraryPlan, is_limited: bool) -> Points {
         let mut places = Points::default();
         for (function, probe) in functions.iter().zip(&plan.probes) {
@@ -172,7 +182,8 @@ impl Instruments {
         places
     }
 
-    /// Chooses functions of a file: ROCm's of the domains asked for, and others. With remarks.
+    /// Chooses functions of a file: ROCm's of the requested domains, and others. Also returns
+    /// remarks.
     fn choose(
         &mut self,
         file: &LibraryFile,
@@ -188,7 +199,7 @@ impl Instruments {
                 error @ (SessionError::NoFunction { .. } | SessionError::TooManyFunctions { .. }),
             ) => {
                 let rocm = rocm.unwrap_or_default();
-                // Of ROCm's libraries the functions of their domains may be what was meant.
+                // For a ROCm library, the user may have meant the functions of its domains.
                 if role.library
                     && !rocm.probes.is_empty()
                     && matches!(error, SessionError::NoFunction { .. })
@@ -202,7 +213,7 @@ impl Instruments {
             Err(error) => return Err(error),
         };
         self.matched |= !chosen.probes.is_empty();
-        // A program need not export anything.
+        // A program need not export any symbols.
         if let Ok(rocm) = rocm {
             let is_new = |address| chosen.probes.iter().all(|probe| probe.address != address);
             let more: Vec<_> = rocm

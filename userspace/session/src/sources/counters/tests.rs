@@ -4,7 +4,7 @@ use super::*;
 
 struct These(Option<Vec<u32>>);
 
-impl Whom for These {
+impl ProcessSet for These {
     fn pids(&self) -> Option<Vec<u32>> {
         self.0.clone()
     }
@@ -50,7 +50,7 @@ fn node(root: &Path) -> Book {
     Book::new(places(&Topology::read(&Paths::under(root)).unwrap()))
 }
 
-/// What a round gives: new counters' names, values by name, remarks.
+/// Runs a round, and returns the names of new counters, the values by name, and the remarks.
 fn round(
     book: &mut Book,
     root: &Path,
@@ -108,10 +108,11 @@ fn what_changes_is_written_and_what_is_missing_told_once() {
     assert_eq!(
         notices,
         [
-            "GPU 51234 does not tell mem_busy_percent, clocks (pp_dpm_*), power (hwmon): there are no such counters"
+            "GPU 51234 does not report mem_busy_percent, clocks (pp_dpm_*), power (hwmon): there \
+             are no such counters"
         ]
     );
-    // Nothing new, then one value, then one that vanishes and another that lies.
+    // No change; then one value; then one counter that vanishes and another with invalid contents.
     assert_eq!(round(&mut book, root, None), (vec![], vec![], vec![]));
     let busy = "sys/class/drm/renderD128/device/gpu_busy_percent";
     write(root, busy, "12\n");
@@ -157,7 +158,8 @@ fn each_reading_of_a_group_is_noted_with_what_is_missing() {
         (counters, reads)
     };
     let (counters, first) = reads();
-    // The GPU's three, KFD's four of the process, one of its descriptors.
+    // Three groups: three counters of the GPU, four of the process from KFD, one of its
+    // descriptors.
     assert_eq!(first, [(0, 3, vec![]), (1, 4, vec![]), (2, 1, vec![])]);
     let groups: Vec<_> = counters.iter().map(|counter| counter.group).collect();
     assert_eq!(
@@ -182,7 +184,7 @@ fn each_reading_of_a_group_is_noted_with_what_is_missing() {
         reads().1,
         [(0, 0, vec![1]), (1, 0, vec![]), (2, 0, vec![7])]
     );
-    // It is back with the value that it had; what nothing is read of is not noted.
+    // The counter is back with its previous value. A group of which nothing is read is not noted.
     fs::write(&used, "4096\n").unwrap();
     assert_eq!(reads().1, [(0, 1, vec![]), (1, 0, vec![])]);
 }
@@ -196,7 +198,7 @@ fn only_the_processes_asked_for_are_read() {
     assert!(counters.iter().all(|counter| counter.pid == 0));
     let (counters, ..) = round(&mut book, root, Some(vec![4711]));
     assert!(counters.iter().any(|counter| counter.pid == 4711));
-    // A process that has gone is no problem.
+    // A process that has ended is no problem.
     fs::remove_dir_all(root.join("sys/class/kfd/kfd/proc/4711")).unwrap();
     fs::remove_dir_all(root.join("proc/4711")).unwrap();
     assert_eq!(

@@ -1,8 +1,9 @@
-//! Hearing of the driver's events where its descriptor cannot be opened: by breakpoints on the driver's functions that
-//! report them. They are called whether anybody listens or not, for every GPU and every process.
+//! The driver's events, received by breakpoints on the driver functions that report them. This is
+//! used where the driver's descriptor cannot be opened. The functions are called whether anybody
+//! listens or not, for every GPU and every process.
 //!
-//! What the functions are given is less than what the descriptor tells: which GPU it is only where there is only one, and of
-//! migrations nothing, whose reasons are on the stack.
+//! Their arguments tell less than the descriptor: the GPU is known only if there is just one, and
+//! migrations are not traced, because their reasons are passed on the stack.
 
 use gputrace_capture::{
     Meta,
@@ -18,11 +19,11 @@ use gputrace_loader::{
 type Argument = (&'static str, &'static str, u32);
 
 const NODE: Argument = ("node", "struct kfd_node *", 8);
-/// A number in kernels until 2026; then a pointer, whose upper half tells it from one.
+/// A process id in kernels until 2026, a pointer in later ones; the upper half tells which.
 const PID: Argument = ("pid", "u64", 8);
 const ADDRESS: Argument = ("address", "u64", 8);
 
-/// The functions, and their arguments in order: the kernel's `amdkfd/kfd_smi_events.h`.
+/// The functions and their arguments in order, from the kernel's `amdkfd/kfd_smi_events.h`.
 const FUNCTIONS: [(&str, &[Argument]); 7] = [
     (
         "kfd_smi_event_queue_eviction",
@@ -57,12 +58,12 @@ const FUNCTIONS: [(&str, &[Argument]); 7] = [
     ),
 ];
 
-/// Attaches to those functions that this kernel has; returns the layouts of their records. No page faults, for example,
-/// are reported by kernels without shared virtual memory.
+/// Attaches to the functions that this kernel has, and returns the layouts of their records. For
+/// example, kernels without shared virtual memory have no function for page faults.
 ///
 /// # Errors
 ///
-/// [`ProbeError`] when it has none, or none can be had.
+/// [`ProbeError`] if the kernel has none of the functions, or none can be probed.
 pub(crate) fn attach(calls: &Calls, per_second: u64) -> Result<(Functions, Vec<Meta>), ProbeError> {
     let mut functions = Functions::load(calls, per_second)?;
     let mut layouts = Vec::new();

@@ -1,4 +1,4 @@
-//! Listening to what KFD tells of: evictions, migrations, page faults, resets, throttling.
+//! Listens to KFD's SMI events: evictions, migrations, page faults, resets, throttling.
 
 use std::{
     sync::{
@@ -13,13 +13,13 @@ use gputrace_collect::{CommandSender, clocks};
 use gputrace_kfd::{Paths, smi::SmiReader, topology::Topology};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-/// How long the end of the recording can go unnoticed.
+/// Maximum time after which the end of the recording is noticed.
 const PAUSE: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 50_000_000,
 };
 
-/// A thread that listens. Dropping it ends the thread.
+/// A listening thread. Dropping this ends the thread.
 #[derive(Debug)]
 pub(crate) struct Listener {
     stop: Arc<AtomicBool>,
@@ -27,8 +27,8 @@ pub(crate) struct Listener {
 }
 
 impl Listener {
-    /// Listens to every GPU of the node; the second part is what is to be said. Without a GPU there is nothing to
-    /// listen to.
+    /// Listens to every GPU of the node, and returns remarks as well. Returns `None` if there is no
+    /// GPU to listen to.
     pub(crate) fn start(paths: &Paths, commands: CommandSender) -> (Option<Self>, Vec<String>) {
         let gpus = Topology::read(paths)
             .map(|topology| topology.gpu_ids())
@@ -39,13 +39,13 @@ impl Listener {
             match SmiReader::open(paths, gpu) {
                 Ok(reader) => readers.push(reader),
                 Err(error) => {
-                    remarks.push(format!("events of GPU {gpu} are not recorded: {error}"))
+                    remarks.push(format!("events of GPU {gpu} are not recorded: {error}"));
                 }
             }
         }
         if readers.is_empty() {
             if remarks.is_empty() {
-                remarks.push("KFD shows no GPU whose events could be listened to".to_owned());
+                remarks.push("KFD shows no GPU with events to record".to_owned());
             }
             return (None, remarks);
         }
@@ -79,7 +79,7 @@ impl Drop for Listener {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
-            // It can only have failed by a defect, which it has told of itself.
+            // The thread can fail only because of a defect, which it has reported itself.
             let _ = thread.join();
         }
     }
@@ -91,7 +91,7 @@ fn round(readers: &mut Vec<SmiReader>, commands: &CommandSender) {
         .iter()
         .map(|reader| PollFd::new(reader, PollFlags::IN))
         .collect();
-    // An interruption only makes the round come early.
+    // An interruption only makes the round come earlier.
     let _ = poll(&mut fds, Some(&PAUSE));
     drop(fds);
     readers.retain_mut(|reader| {

@@ -1,5 +1,6 @@
-//! What KFD tells of (`--kfd-events`): evictions, migrations, page faults, resets, throttling. By its
-//! own descriptor, or, where that cannot be opened, by breakpoints on the driver's functions.
+//! KFD's SMI events (`--kfd-events`): evictions, migrations, page faults, resets, throttling. They
+//! come from KFD's own descriptor or, where that cannot be opened, from breakpoints on the driver's
+//! functions.
 
 mod functions;
 mod listener;
@@ -27,10 +28,10 @@ pub(super) fn source(wanted: &Wanted<'_>) -> Option<Box<dyn Source>> {
     })
 }
 
-/// Who hears of the driver's events.
+/// State of the source of the driver's events.
 #[derive(Debug)]
 struct Events {
-    /// Records of breakpoints a second, at most.
+    /// Maximum number of records of breakpoints per second.
     per_second: u64,
     listener: Option<Listener>,
     functions: Option<Functions>,

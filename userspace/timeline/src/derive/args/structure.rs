@@ -1,4 +1,4 @@
-//! Structures among the arguments of a call: passed by value, or in memory that a pointer points to.
+//! Structures among the arguments of a call, passed by value or by pointer.
 
 use std::iter;
 
@@ -13,12 +13,14 @@ use crate::model::{event::Call, values::PointeeData};
 pub(super) enum Structure<'a> {
     /// Behind a pointer.
     Pointed(&'a [u8]),
-    /// By value: the words on the stack from its first on, and how many bytes are its own or of what follows.
+    /// Passed by value: the stack words from its first on, and how many of their bytes belong to it
+    /// or to what follows it.
     Stacked([u8; 8 * STACK_ARGS], usize),
 }
 
-/// The structure that a parameter is or points to; `None` if it has no fields to show, or if its contents are not known: the pointer
-/// is null, nothing could be read there, or the function was to store it and has failed.
+/// The structure that a parameter is or points to. `None` if it has no fields to show or its
+/// contents are unknown: the pointer is null, the memory could not be read, or the function that
+/// was to store it failed.
 pub(super) fn of<'a>(
     parameter: &Parameter,
     call: &'a Call,
@@ -70,7 +72,7 @@ impl<'a> Structure<'a> {
     }
 }
 
-/// The text up to a NUL, or to where it is no longer UTF-8.
+/// The text up to a NUL, or up to the first byte that is not UTF-8.
 fn text(bytes: &[u8]) -> ArgValue<'_> {
     let end = bytes.iter().position(|byte| *byte == 0);
     let given = bytes.get(..end.unwrap_or(bytes.len())).unwrap_or_default();

@@ -259,7 +259,7 @@ fn without_catalogue_entry_the_registers_are_shown() {
     assert_eq!(returned(&unknown, &call), None);
 }
 
-/// A function of the catalogue as a recording of a library of HIP 6 describes it.
+/// A function of the catalogue as a recording of HIP 6 describes it.
 fn catalogued(name: &str) -> FunctionInfo {
     let signature = gputrace_catalog::signature(name).unwrap();
     let mut info = info(None, signature.return_kind());
@@ -342,12 +342,12 @@ fn structures_behind_pointers_follow_them() {
     ] {
         assert!(shown.iter().any(|line| line == field), "{field}: {shown:?}");
     }
-    // It was given, whatever became of the call.
+    // An input is shown whatever the result.
     call.how = CallEnd::Returned(1);
     assert_eq!(lines(&info, &call), shown);
     call.how = CallEnd::RecordingStopped;
     assert_eq!(lines(&info, &call), shown);
-    // A record of fewer bytes.
+    // A record with fewer bytes.
     call.pointees = vec![read(0, false, &parms[..152])];
     let cut = lines(&info, &call);
     assert_eq!((cut.len(), cut[20].as_str()), (21, "p.kind=(not recorded)"));

@@ -1,4 +1,4 @@
-//! Launches and dispatches, made up.
+//! Synthetic launches and dispatches.
 
 use super::*;
 use crate::{
@@ -13,7 +13,7 @@ use crate::{
 const PID: u32 = 7;
 const SIZE: ([u32; 3], [u32; 3]) = ([64, 1, 1], [64, 1, 1]);
 
-/// A process that has just begun, and the functions that it may call, by their places here.
+/// A process that has just begun. Its functions are numbered by their index here.
 fn begun() -> Deferred {
     let mut deferred = Deferred::default();
     let names = [
@@ -53,9 +53,9 @@ fn called(deferred: &mut Deferred, function: u32, tid: u32, correlation: u64, ar
     deferred.seen(&mut Event::Call(made));
 }
 
-/// One block of 64 work-items of a kernel, into a stream.
+/// Launches one block of 64 work-items of a kernel into a stream.
 fn launched(deferred: &mut Deferred, tid: u32, correlation: u64, kernel: u64, stream: u64) {
-    // The stream is the second word on the stack, of which `call` makes zeros.
+    // The stream is the second word on the stack, which `call` sets to 0.
     let mut made = call(correlation, correlation * 10, correlation * 10 + 5);
     (made.function, made.pid, made.tid) = (0, PID, tid);
     made.args = [kernel, 1 << 32 | 1, 1, 1 << 32 | 64, 1, 0];
@@ -101,7 +101,7 @@ fn the_only_stream_is_followed_in_its_order() {
             (correlation, true)
         );
     }
-    // One more than was launched.
+    // One more than were launched.
     assert_eq!(dispatched(&mut deferred, 70, 100, 0x40), (0, false));
 }
 
@@ -112,9 +112,9 @@ fn while_two_streams_fit_nothing_is_claimed() {
     launched(&mut deferred, PID, 2, 0xe, 0x200);
     launched(&mut deferred, PID, 3, 0xf, 0x100);
     assert_eq!(dispatched(&mut deferred, 70, 100, 0x40), (0, false));
-    // The other stream has had one launch only.
+    // The other stream has had only one launch.
     assert_eq!(dispatched(&mut deferred, 70, 101, 0x40), (3, true));
-    // What is left fits one thread.
+    // The remaining stream fits only one thread.
     assert_eq!(dispatched(&mut deferred, 71, 102, 0x80), (2, true));
 }
 
@@ -128,7 +128,7 @@ fn a_launch_that_began_later_is_not_its_call() {
 #[test]
 fn a_thread_made_within_a_call_works_for_its_device() {
     let mut deferred = begun();
-    // Two threads of the program's, each with a GPU.
+    // Two of the program's threads, each with its own GPU.
     for (tid, device) in [(8, 0), (9, 1)] {
         called(
             &mut deferred,
@@ -169,10 +169,10 @@ fn a_thread_made_with_a_stream_works_for_it() {
         lifetime(&mut deferred, worker, made.begin + 1, started);
         deferred.seen(&mut Event::Call(made));
     }
-    // Equal launches: only who was made for which stream tells them apart.
+    // Equal launches: only the streams for which the threads were created tell them apart.
     launched(&mut deferred, PID, 0x1000, 0xf, 0x100);
     launched(&mut deferred, PID, 0x1001, 0xf, 0x200);
-    // Dispatches are told of when they are over.
+    // Dispatches are reported when they are over.
     called(&mut deferred, 5, PID, 0x1002, [0x100, 0, 0, 0, 0, 0]);
     assert_eq!(dispatched(&mut deferred, 90, 0x10000, 0x40), (0x1001, true));
     assert_eq!(dispatched(&mut deferred, 80, 0x10001, 0x40), (0x1000, true));

@@ -1,9 +1,10 @@
-//! Memory that applications ask HIP for: every allocation and what frees it, also of pools, whose memory HIP has already.
+//! Memory that applications request from HIP: every allocation and free, including those from
+//! pools, whose memory HIP already has.
 //!
-//! Calls come in the order of their beginnings, those of HSA within a call of HIP after it. So what HIP's calls do waits until
-//! the calls of their group have been seen. Then they are taken in an order in which they can have happened:
-//! memory is there at the latest when the call that allocates it returns, and until the call that frees it begins at
-//! the earliest.
+//! Calls come in order of their begin, HSA's calls after the HIP call around them. So the effects
+//! of HIP's calls wait until all calls of their group have been seen. Then they are applied in an
+//! order in which they can have happened: memory exists at the latest when the allocating call
+//! returns, and at least until the freeing call begins.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -21,29 +22,29 @@ use crate::model::{
 #[derive(Debug)]
 struct Live {
     kind: Kind,
-    /// 0 if it is not known.
+    /// Size in bytes; 0 if unknown.
     bytes: u64,
     node: Option<u32>,
     function: u32,
-    /// When the call returned that allocated it.
+    /// When the allocating call returned.
     since: u64,
 }
 
-/// What was allocated of a kind.
+/// What was allocated of one kind.
 #[derive(Debug, Default)]
 struct Total {
     live: u64,
     peak: u64,
-    /// What was never freed: bytes and number, by function.
+    /// What was never freed, by function: bytes and number of allocations.
     left: BTreeMap<u32, (u64, u64)>,
 }
 
-/// What a call did, and when at the latest or at the earliest.
+/// The effect of a call, and its latest (allocation) or earliest (free) time.
 #[derive(Debug)]
 struct Done {
     time: u64,
     what: What,
-    /// The agent that has the memory.
+    /// The agent that holds the memory.
     node: Option<u32>,
     function: u32,
     whose: (u32, u32),
@@ -72,9 +73,9 @@ pub(super) struct HipMemory {
     waiting: Vec<Done>,
     live: BTreeMap<(u32, u64), Live>,
     kinds: BTreeMap<Kind, Total>,
-    /// Bytes by topology node.
+    /// Bytes in use by topology node.
     nodes: BTreeMap<u32, u64>,
-    /// Calls that freed what nobody was seen to allocate.
+    /// Calls that freed memory whose allocation was not seen.
     freed_unseen: u64,
 }
 
@@ -87,8 +88,8 @@ impl HipMemory {
         }
     }
 
-    /// Takes note of a call. Whether it is one of these functions. `node` finds the agent of which HSA has allocated what is at an
-    /// address.
+    /// Learns from a call. Returns whether its function is one that allocates or frees. `node`
+    /// finds the agent on which HSA allocated the memory at an address.
     pub(super) fn call(&mut self, call: &Call, node: impl Fn(u64) -> Option<u32>) -> bool {
         let Some((allocation, _)) = self.functions.get(&call.function) else {
             return false;
@@ -121,7 +122,8 @@ impl HipMemory {
         !self.waiting.is_empty()
     }
 
-    /// HSA has allocated memory: within a call that waits, if that gave out an address of it.
+    /// HSA has allocated memory. If a waiting call returned an address in it, that call gets its
+    /// agent.
     pub(super) fn placed(&mut self, pid: u32, (begin, bytes): (u64, u64), of: Option<u32>) {
         for done in self.waiting.iter_mut().filter(|done| done.whose.0 == pid) {
             if let What::Allocated { kind, address, .. } = done.what
@@ -135,14 +137,14 @@ impl HipMemory {
         }
     }
 
-    /// Makes events of what waits. `gpu` finds KFD's number of an agent.
+    /// Emits events for the waiting calls. `gpu` finds KFD's number for an agent.
     pub(super) fn settle(
         &mut self,
         gpu: impl Fn(u32) -> Option<u32>,
         ready: &mut impl Extend<Event>,
     ) {
         let mut waiting = std::mem::take(&mut self.waiting);
-        // What begins at the end of another call comes behind it.
+        // What begins when another call ends is sorted after it.
         waiting.sort_by_key(|done| {
             (
                 done.time,
@@ -158,7 +160,7 @@ impl HipMemory {
                     bytes,
                 } => {
                     let node = done.node;
-                    // Memory whose end was not seen, if there was some.
+                    // Ends an earlier allocation at this address whose free was not seen.
                     self.take((pid, address));
                     let total = self.kinds.entry(kind).or_default();
                     total.live = total.live.saturating_add(bytes);
@@ -180,7 +182,7 @@ impl HipMemory {
                     (Some(kind), address, bytes, node)
                 }
                 What::Freed { address } => {
-                    // Memory that was allocated there since is not meant.
+                    // A later allocation at this address is not the one that was freed.
                     let is_meant = |live: &Live| live.since <= done.end;
                     let live = match self.live.get(&(pid, address)) {
                         Some(live) if is_meant(live) => self.take((pid, address)),
@@ -237,7 +239,8 @@ impl HipMemory {
         }
     }
 
-    /// The current GPU of a process was reset. Which one that is, the call does not tell: it is known if there is only one.
+    /// The process's current GPU was reset. The call does not say which GPU that is: it is known
+    /// only if the process uses a single one.
     fn reset(&mut self, pid: u32) {
         let of_gpu = |live: &Live| !matches!(live.kind, Kind::Host | Kind::Registered);
         let places = self.live.range((pid, 0)..=(pid, u64::MAX));
@@ -263,7 +266,7 @@ impl HipMemory {
         Some(live)
     }
 
-    /// A process has ended, or executed another program: what it had was not freed by it.
+    /// A process has ended or executed another program: it did not free its memory.
     pub(super) fn ended(&mut self, pid: u32) {
         let places = self.live.range((pid, 0)..=(pid, u64::MAX));
         let places: Vec<(u32, u64)> = places.map(|(place, _)| *place).collect();
@@ -282,7 +285,7 @@ impl HipMemory {
         }
     }
 
-    /// What there is to say at the end.
+    /// Remarks at the end of the recording.
     pub(super) fn remarks(&mut self) -> Vec<String> {
         let places: Vec<(u32, u64)> = self.live.keys().copied().collect();
         for place in places {
@@ -291,7 +294,7 @@ impl HipMemory {
         let mut remarks = Vec::new();
         for (kind, total) in &self.kinds {
             let mut text = format!(
-                "Memory that HIP was asked for while recording ({}): at most {} bytes at once.",
+                "Memory requested from HIP while recording ({}): {} bytes at its peak.",
                 kind.name(),
                 total.peak
             );
@@ -309,7 +312,7 @@ impl HipMemory {
     }
 }
 
-/// What a successful call has done; `None` if that is not known, or nothing.
+/// The effect of a successful call; `None` if it has none or it is unknown.
 fn done(call: &Call, allocation: HipAllocation) -> Option<What> {
     let [first, second, third, fourth, ..] = call.args;
     let [width, height, depth, ..] = call.stack;
@@ -343,12 +346,12 @@ fn done(call: &Call, allocation: HipAllocation) -> Option<What> {
         HipAllocation::CreateArray => (call.stored(0)?, described(call).unwrap_or(0)),
         HipAllocation::AllocateUnsized => (call.stored(0)?, 0),
         HipAllocation::Register => (first, second),
-        // Nothing is freed.
+        // Freeing a null pointer frees nothing.
         HipAllocation::Free if first == 0 => return None,
         HipAllocation::Free => return Some(What::Freed { address: first }),
         HipAllocation::Reset => return Some(What::Reset),
     };
-    // Of nothing there is nothing.
+    // An allocation of zero bytes gives no address.
     let kind = allocation.kind().filter(|_| address != 0)?;
     Some(What::Allocated {
         kind,
@@ -357,7 +360,7 @@ fn done(call: &Call, allocation: HipAllocation) -> Option<What> {
     })
 }
 
-/// The bytes that were read at the return of what an argument points to.
+/// The bytes behind an argument as read at the return.
 fn bytes(call: &Call, argument: u8) -> Option<&[u8]> {
     let mut read = call.pointees.iter();
     let read = read.find(|pointee| pointee.word == argument && pointee.at_return)?;
@@ -377,13 +380,13 @@ fn half(call: &Call, argument: u8, at: usize) -> Option<u32> {
     bytes.first_chunk().copied().map(u32::from_le_bytes)
 }
 
-/// Bytes of an element by a `hipChannelFormatDesc`; 0 if it could not be read.
+/// Bytes of an element, from a `hipChannelFormatDesc`; 0 if it could not be read.
 fn element(call: &Call) -> u64 {
     let bits = [0, 4, 8, 12].iter().filter_map(|at| half(call, 1, *at));
     bits.map(u64::from).sum::<u64>() / 8
 }
 
-/// Bytes of an array by a `HIP_ARRAY_DESCRIPTOR`.
+/// Bytes of an array, from a `HIP_ARRAY_DESCRIPTOR`.
 fn described(call: &Call) -> Option<u64> {
     let (width, height) = (word(call, 1, 0)?, word(call, 1, 8)?);
     let (format, channels) = (half(call, 1, 16)?, half(call, 1, 20)?);

@@ -1,4 +1,4 @@
-//! Allocations of calls that are made up.
+//! Allocations by synthetic calls.
 
 use gputrace_capture::gpu::Agent;
 
@@ -49,7 +49,7 @@ fn call(function: u32, correlation: u64, args: [u64; 6]) -> Call {
     }
 }
 
-/// An allocation by a pool of the agent whose words, from the 24th byte on, are these.
+/// An allocation from a pool of the agent whose words, from byte 24 on, are these.
 fn allocate(correlation: u64, (address, bytes): (u64, u64), agent: [u64; 4]) -> Call {
     let mut call = call(0, correlation, [0x5000, bytes, 0, 0x7000, 0, 0]);
     let mut words: Vec<u8> = agent.iter().flat_map(|word| word.to_le_bytes()).collect();
@@ -87,7 +87,8 @@ fn seen(events: &[Event]) -> Vec<(String, u32, String)> {
 #[test]
 fn allocations_have_agents_and_sums() {
     let (mut memory, mut events) = (memory(), Vec::new());
-    // Up to ROCm 6.2 the first word tells; later the fourth does, and the first is a pointer.
+    // Up to ROCm 6.2 the first word holds the node; later the fourth does, and the first is a
+    // pointer.
     let (old, new) = ([1, 9, 9, 9], [0x7fff_1234_5678, 9, 9, 1]);
     let cpu = [1 << 32, 9, 9, 9];
     for call in [
@@ -135,9 +136,9 @@ fn what_is_left_is_told_with_who_asked_for_it() {
     let mut inner = allocate(1, (0x1000, 100), gpu);
     inner.parent = 9;
     memory.call(&inner, &mut events);
-    // The call around it ends later.
+    // The enclosing call ends later.
     assert!(memory.call(&call(2, 9, [0; 6]), &mut events));
-    // Or comes before it.
+    // Or it comes before the inner call.
     let mut inner = allocate(4, (0x4000, 10), gpu);
     inner.parent = 9;
     memory.call(&inner, &mut events);
@@ -150,7 +151,7 @@ fn what_is_left_is_told_with_who_asked_for_it() {
     assert_eq!(
         memory.remarks(),
         [
-            "Memory of node 1 that was allocated while recording: at most 160 bytes at once. Not freed by its end: 50 bytes in \
+            "Memory of node 1 that was allocated while recording: 160 bytes at its peak. Not freed by its end: 50 bytes in \
              1 allocations within hsa_amd_memory_pool_allocate. Not freed by its end: 110 bytes in 2 allocations within \
              hipMalloc."
         ]
@@ -162,7 +163,7 @@ fn what_is_left_is_told_with_who_asked_for_it() {
 fn memory_that_was_there_before_is_in_no_figure() {
     let (mut memory, mut events) = (memory(), Vec::new());
     memory.call(&allocate(1, (0x1000, 100), [1, 9, 9, 9]), &mut events);
-    // By a program that was attached to: what it had allocated by then.
+    // By a program that was attached to: memory that it had allocated before.
     memory.call(&call(1, 2, [0x9000, 0, 0, 0, 0, 0]), &mut events);
     memory.call(&call(1, 3, [0x1000, 0, 0, 0, 0, 0]), &mut events);
     let of_before = &seen(&events)[1];
@@ -170,9 +171,9 @@ fn memory_that_was_there_before_is_in_no_figure() {
     assert_eq!(
         memory.remarks(),
         [
-            "Memory of node 1 that was allocated while recording: at most 100 bytes at once.",
-            "1 frees by HSA are of memory whose allocation is not in the recording: most likely it was there before. It is in \
-             none of these figures."
+            "Memory of node 1 that was allocated while recording: 100 bytes at its peak.",
+            "1 frees by HSA concern memory whose allocation is not in the recording: most likely it \
+             was allocated before. These figures do not include it."
         ]
     );
 }

@@ -1,11 +1,12 @@
-//! What was the case when: values by the time from which they hold.
+//! The history of a value: its changes with their times.
 
 use std::collections::VecDeque;
 
-/// Changes that are remembered. Older ones are needed only for GPU work that was submitted so long ago and has not ended.
+/// Maximum number of changes that are remembered. Older ones matter only for GPU work that was
+/// submitted that long ago and has not ended.
 const MOST: usize = 1 << 18;
 
-/// A value that changes now and then.
+/// A value that changes over time.
 #[derive(Debug)]
 pub(super) struct History<T> {
     /// In order of time, ns `CLOCK_BOOTTIME`.
@@ -23,7 +24,8 @@ impl<T> Default for History<T> {
 impl<T> History<T> {
     /// The value is `value` from `time` on.
     pub(super) fn add(&mut self, time: u64, value: T) {
-        // Nearly always the last place: threads switch for their whole process, and are not in order among each other.
+        // Nearly always appended at the end: threads switch for their whole process, and are not
+        // ordered among each other.
         let place = match self.changes.back() {
             Some((last, _)) if *last > time => {
                 self.changes.partition_point(|(then, _)| *then <= time)
@@ -41,7 +43,7 @@ impl<T> History<T> {
         self.latest(time, |_| true)
     }
 
-    /// The latest value, of those that are wanted, that was set by `time`.
+    /// The latest wanted value set at or before `time`.
     pub(super) fn latest(&self, time: u64, wanted: impl Fn(&T) -> bool) -> Option<&T> {
         let until = match self.changes.back() {
             Some((last, _)) if *last > time => {

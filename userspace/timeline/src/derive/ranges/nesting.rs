@@ -1,21 +1,22 @@
-//! Nested ranges of a thread, among its calls.
+//! Nested ranges of a thread, and their place among its calls.
 //!
-//! A range stands directly inside the call in which it began, and around the calls that are made there, as long as that
-//! call has not returned. A range may live longer than it: objects whose constructor begins a range and whose destructor
-//! ends it do that. It then stands inside the call around that one, from the first call on that is made there.
+//! A range is directly inside the call in which it began, and around the calls that are made there,
+//! as long as that enclosing call has not returned. A range may outlive it: C++ objects whose
+//! constructor begins a range and whose destructor ends it do that. From the first call made after
+//! that return, the range is inside the next enclosing call.
 
 use crate::model::event::{Call, CallEnd};
 
 /// A range that has not ended.
 #[derive(Debug)]
 pub(super) struct Open {
-    /// The call that began it; its parent and depth are those of the place where the range is now.
+    /// The call that began it; its parent and depth are updated to the range's present place.
     pub(super) call: Call,
-    /// The function that it is shown as.
+    /// The function that stands for its text.
     pub(super) function: u32,
-    /// Ranges around it, as the library counts them.
+    /// Number of ranges around it, as the library counts them.
     pub(super) level: Option<u64>,
-    /// The function that the last mark directly inside it is shown as.
+    /// The function that stands for the last mark directly inside it.
     pub(super) mark: Option<u32>,
 }
 
@@ -31,21 +32,21 @@ impl Open {
     }
 }
 
-/// Nested ranges, outermost first. None is less deep among the calls than those around it.
+/// Nested ranges, outermost first. A range's call depth is at least that of the ranges around it.
 #[derive(Debug, Default)]
 pub(super) struct Nesting {
     open: Vec<Open>,
-    /// The function that the last mark outside of all is shown as.
+    /// The function that stands for the last mark outside all ranges.
     mark: Option<u32>,
 }
 
 impl Nesting {
-    /// A range begins.
+    /// Begins a range.
     pub(super) fn push(&mut self, open: Open) {
         self.open.push(open);
     }
 
-    /// A mark, shown as this function.
+    /// Adds a mark that is shown as this function.
     pub(super) fn mark(&mut self, function: u32) {
         match self.open.last_mut() {
             Some(open) => open.mark = Some(function),
@@ -53,8 +54,9 @@ impl Nesting {
         }
     }
 
-    /// What kernels are called after: the last mark directly inside the innermost range, or else that range. rocprofv3 puts
-    /// marks onto its stack of ranges and takes one entry off at the end of a range, so that a mark's range goes on for it.
+    /// The function after which kernels are named: the last mark directly inside the innermost
+    /// range, otherwise that range. rocprofv3 pushes marks onto its stack of ranges and pops one
+    /// entry at the end of a range, so there a mark's range goes on.
     pub(super) fn innermost(&self) -> Option<u32> {
         match self.open.last() {
             Some(open) => open.mark.or(Some(open.function)),
@@ -64,7 +66,7 @@ impl Nesting {
 
     /// The range directly around a call of the thread, 0 if there is none.
     pub(super) fn around(&mut self, call: &Call) -> u64 {
-        // A later call that is less deep: what was around the range has returned.
+        // A later call with less depth shows that the call around the range has returned.
         for open in self.open.iter_mut().rev() {
             if open.call.depth <= call.depth {
                 break;
@@ -76,8 +78,8 @@ impl Nesting {
         around(&self.open, call)
     }
 
-    /// A range ends: the innermost, or, if the library counts, the innermost with that number of ranges around it. Also
-    /// gives those inside it, innermost first.
+    /// Ends a range: the innermost one, or, if the library counts them, the innermost one with that
+    /// number of ranges around it. Also returns the ranges inside it, innermost first.
     pub(super) fn end(&mut self, level: Option<u64>) -> (Vec<Open>, Option<Open>) {
         let matching = match level {
             None => self.open.len().checked_sub(1),
@@ -97,7 +99,7 @@ impl Nesting {
         (ended, outermost)
     }
 
-    /// All end, innermost first.
+    /// Ends all ranges, innermost first.
     pub(super) fn end_all(&mut self) -> Vec<Open> {
         let mut ended = Vec::new();
         while let Some(open) = self.end_innermost() {
@@ -113,7 +115,7 @@ impl Nesting {
     }
 }
 
-/// Which of these ranges, outermost first, is directly around a call.
+/// The one of these ranges (outermost first) that directly encloses a call.
 fn around(open: &[Open], call: &Call) -> u64 {
     let candidates = open
         .iter()

@@ -1,4 +1,7 @@
-//! Ranges of calls that are made up, also such that do not add up.
+//! Ranges of synthetic calls, including calls that do not match.
+
+mod around;
+mod selection;
 
 use gputrace_abi::domain::Domain;
 use proptest::prelude::*;
@@ -77,7 +80,7 @@ fn text(mut call: Call, text: &str) -> Call {
     call
 }
 
-/// What a word of a call's arguments points to.
+/// The call with `data` behind the pointer in an argument word.
 fn pointing(mut call: Call, word: u8, data: PointeeData) -> Call {
     call.pointees.push(Pointee {
         word,
@@ -87,7 +90,7 @@ fn pointing(mut call: Call, word: u8, data: PointeeData) -> Call {
     call
 }
 
-/// Names and times of what comes out.
+/// Names and times of the emitted calls.
 fn shown(events: &[Event]) -> Vec<(String, u64, u64)> {
     let mut names: HashMap<u32, String> = (0..).zip(NAMES.map(str::to_owned)).collect();
     let mut shown = Vec::new();
@@ -103,7 +106,7 @@ fn shown(events: &[Event]) -> Vec<(String, u64, u64)> {
     shown
 }
 
-/// What is known of work that the thread of the calls submits at a time.
+/// The origin of work that the calls' thread submits at `time`.
 fn submitted(ranges: &mut Ranges, time: u64) -> Origin {
     let mut dispatch = Dispatch::default();
     (
@@ -147,7 +150,7 @@ fn kokkos_tells_of_kernels_copies_and_sections() {
             source.clone(),
         ),
         call("kokkosp_end_deep_copy", 30, 0),
-        // Views need no labels, and pages may be gone.
+        // Views need no labels, and pages may be missing.
         pointing(call("kokkosp_begin_deep_copy", 32, 0), 2, source),
         call("kokkosp_end_deep_copy", 34, 0),
         call("kokkosp_begin_deep_copy", 36, 0),
@@ -156,7 +159,7 @@ fn kokkos_tells_of_kernels_copies_and_sections() {
         create("first", 50, 1),
         create("second", 51, 2),
         with("kokkosp_start_profile_section", 60, 1),
-        // The upper half of a register that holds a number of 32 bits means nothing.
+        // The upper half of a register that holds a 32-bit number is garbage.
         with("kokkosp_start_profile_section", 61, 2 | 7 << 32),
         with("kokkosp_stop_profile_section", 70, 1),
         with("kokkosp_stop_profile_section", 71, 2),
@@ -359,107 +362,7 @@ fn too_many_texts_are_arguments_and_counted() {
     );
 }
 
-/// A call with what is around it.
-fn within(call: Call, correlation: u64, parent: u64, depth: u16) -> Call {
-    Call {
-        correlation,
-        parent,
-        depth,
-        ..call
-    }
-}
-
-/// What stands directly around each call, by correlation ids.
-fn around(events: &[Event]) -> Vec<(u64, u64)> {
-    let calls = events.iter().filter_map(|event| match event {
-        Event::Call(call) => Some((call.correlation, call.around())),
-        _ => None,
-    });
-    calls.collect()
-}
-
-/// Calls as the timeline gives them to ranges.
-fn told(calls: impl IntoIterator<Item = Call>) -> (Ranges, Vec<Event>) {
-    let (mut ranges, mut events) = (ranges(), Vec::new());
-    for mut call in calls {
-        if ranges.passes(&mut call) {
-            events.push(Event::Call(call));
-        } else {
-            ranges.call(call, &mut events);
-        }
-    }
-    (ranges, events)
-}
-
-#[test]
-fn calls_are_in_the_ranges_around_them() {
-    let malloc = |begin, correlation, parent, depth| {
-        within(call("hipMalloc", begin, 0), correlation, parent, depth)
-    };
-    let push = |begin, correlation, parent, depth, level| {
-        within(
-            text(call("roctxRangePushA", begin, level), "range"),
-            correlation,
-            parent,
-            depth,
-        )
-    };
-    let pop = |begin, parent, depth, level| {
-        within(
-            call("roctxRangePop", begin, level),
-            1000 + begin,
-            parent,
-            depth,
-        )
-    };
-    let (_, events) = told([
-        malloc(5, 1, 0, 0),
-        push(10, 2, 0, 0, 0),
-        malloc(20, 3, 0, 0),
-        // A call inside a call, which comes after it, and a range in that.
-        malloc(32, 5, 4, 1),
-        push(34, 6, 4, 1, 1),
-        malloc(35, 7, 4, 1),
-        malloc(36, 8, 7, 2),
-        pop(38, 4, 1, 1),
-        Call {
-            end: 40,
-            ..malloc(30, 4, 0, 0)
-        },
-        push(50, 9, 0, 0, 1),
-        malloc(52, 10, 0, 0),
-        pop(60, 0, 0, 1),
-        pop(70, 0, 0, 0),
-        malloc(80, 11, 0, 0),
-    ]);
-    let expected = [
-        (1, 0),
-        (3, 2),
-        (5, 4),
-        (7, 6),
-        (8, 7),
-        (6, 4),
-        (4, 2),
-        (10, 9),
-        (9, 2),
-        (2, 0),
-        (11, 0),
-    ];
-    assert_eq!(around(&events), expected);
-}
-
-#[test]
-fn ranges_outlive_the_calls_that_begin_them() {
-    // As objects do it: call 2 begins the range, call 5 ends it, both inside call 1.
-    let (_, events) = told([
-        within(call("hipMalloc", 10, 0), 2, 1, 1),
-        within(text(call("roctxRangePushA", 11, 0), "object"), 3, 2, 2),
-        within(call("hipMalloc", 20, 0), 4, 1, 1),
-        within(call("roctxRangePop", 31, 0), 6, 5, 2),
-    ]);
-    assert_eq!(around(&events), [(2, 1), (4, 3), (3, 1)]);
-}
-
+/// A call with this correlation id, parent and depth.
 #[test]
 fn ids_are_for_the_thread_that_they_name() {
     let on = |name: &str, begin, tid, arguments: [u64; 3]| {
@@ -502,7 +405,7 @@ fn ids_are_for_the_thread_that_they_name() {
         malloc(41, 3),
         pop(50, 2, 2),
         malloc(60, 2),
-        // A number that is none of a thread of this process means the caller.
+        // A thread id that does not belong to this process means the caller.
         push(70, 2, 4711, 99),
         malloc(80, 2),
     ] {
@@ -517,64 +420,6 @@ fn ids_are_for_the_thread_that_they_name() {
         .collect();
     assert_eq!(ids, [Some(88), Some(77), Some(88), None, None, Some(99)]);
     assert_eq!(ranges.remarks().count(), 0);
-}
-
-#[test]
-fn threads_switch_for_themselves() {
-    let mut ranges = ranges();
-    ranges.select();
-    let mut shows = |calls: &[(&str, u64, u32)]| -> Vec<bool> {
-        let mut events = Vec::new();
-        for (name, begin, tid) in calls {
-            let call = Call {
-                tid: *tid,
-                ..call(name, *begin, 0)
-            };
-            ranges.call(call, &mut events);
-        }
-        let mallocs = events
-            .iter_mut()
-            .filter(|event| matches!(event, Event::Call(call) if call.function == 8));
-        mallocs.map(|event| ranges.annotate(event)).collect()
-    };
-    assert_eq!(shows(&[("hipMalloc", 10, 2)]), [false]);
-    let shown = shows(&[
-        ("rocprofsys_user_start_thread_trace", 20, 2),
-        ("hipMalloc", 30, 2),
-        ("hipMalloc", 31, 3),
-        ("rocprofsys_user_stop_thread_trace", 40, 2),
-        ("hipMalloc", 50, 2),
-    ]);
-    assert_eq!(shown, [true, false, false]);
-    assert_eq!(ranges.remarks().count(), 0);
-}
-
-#[test]
-fn it_is_said_if_nothing_was_selected() {
-    let of = |names: &[&str]| -> Vec<String> {
-        let (mut ranges, mut events) = (ranges(), Vec::new());
-        ranges.select();
-        for (begin, name) in (10..).step_by(10).zip(names) {
-            ranges.call(call(name, begin, 0), &mut events);
-        }
-        for mut event in events {
-            ranges.annotate(&mut event);
-        }
-        ranges.remarks().collect()
-    };
-    let said = of(&["hipMalloc", "hipMalloc"]);
-    assert_eq!(said.len(), 1);
-    assert!(
-        said[0].starts_with("Nothing was selected, 2 calls"),
-        "{said:?}"
-    );
-    assert!(said[0].contains("no call of such a function"), "{said:?}");
-    let said = of(&["hipMalloc", "roctxProfilerResume"]);
-    assert!(said[0].contains("nothing was recorded between"), "{said:?}");
-    assert_eq!(
-        of(&["roctxProfilerResume", "hipMalloc"]),
-        Vec::<String>::new()
-    );
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! What records of packets and queues change.
+//! Handling of records about packets and queues.
 
 use std::collections::VecDeque;
 
@@ -18,7 +18,8 @@ use crate::model::{
 };
 
 impl Work {
-    /// The queue that a packet went to; a new one if there is none, or another has taken its place.
+    /// The queue of a packet. Adds a queue if none is known, or if another has taken the place of
+    /// the known one.
     fn queue_of(&mut self, packet: &gpu::Packet, events: &mut VecDeque<Event>) -> u32 {
         let process = self.processes.entry(packet.pid).or_default();
         let key = (packet.queue, packet.queue_id);
@@ -42,7 +43,7 @@ impl Work {
             .queue(packet.pid, packet.queue, packet.queue_id, packet.time);
         let of_driver = of_driver.map(|queue| (queue.id, self.knowledge.node_of_gpu(queue.gpu_id)));
         let lost = self.knowledge.losses(0, packet.time) > Losses::None;
-        // What comes first may be among what was lost.
+        // The queue's first packet may be among the lost records.
         let from_first = lost || is_from_first(packet);
         let info = QueueInfo {
             number,
@@ -62,20 +63,20 @@ impl Work {
         number
     }
 
-    /// The last queue with packets at an address counts.
+    /// If packets at an address belong to several queues in turn, the last queue counts.
     pub(super) fn ring(&mut self, ring: &Ring) {
         let process = self.processes.entry(ring.pid).or_default();
         process.rings.insert(ring.address, ring.queue);
     }
 
-    /// A packet: it goes to its place in its queue.
+    /// Adds a packet to its queue.
     pub(super) fn packet(&mut self, packet: &gpu::Packet, events: &mut VecDeque<Event>) {
         let number = self.queue_of(packet, events);
         let Some(queue) = self.queues.get_mut(number as usize) else {
             return;
         };
         self.changed.insert(number);
-        // Another thread's doorbell for a later packet may have rung before that of the first.
+        // Another thread's doorbell for a later packet may have rung before the first packet's own.
         queue.from_first |= is_from_first(packet);
         let origin = Origin {
             pid: packet.pid,
@@ -91,7 +92,7 @@ impl Work {
         let losses = self.knowledge.losses(packet.time, packet.time) > Losses::None;
         let inserted = queue.insert(packet, origin, losses);
         queue.sample(packet.read_index, packet.time, 0);
-        // Those with signals have exact times, or none for good reasons.
+        // Packets with signals have exact times, or lack them for good reasons.
         if Aql(packet.packet).signal() == 0 {
             self.means.doorbell(&queue.info, packet);
         }
@@ -117,7 +118,7 @@ impl Work {
         }
     }
 
-    /// A look at a queue, or its end.
+    /// Handles a look at a queue, or the queue's end.
     pub(super) fn queue_state(&mut self, state: &QueueState, events: &mut VecDeque<Event>) {
         let Some(process) = self.processes.get_mut(&state.pid) else {
             return;
@@ -146,7 +147,7 @@ impl Work {
     }
 }
 
-/// Whether it is the first packet of its queue, or the queue was made while the recording ran.
+/// Whether a packet is its queue's first, or its queue was created during the recording.
 fn is_from_first(packet: &gpu::Packet) -> bool {
     packet.index == 0 || packet.flags & packet_flags::SINCE_CREATION != 0
 }

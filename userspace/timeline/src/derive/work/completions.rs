@@ -1,4 +1,4 @@
-//! What readings of completion signals tell.
+//! What readings of completion signals prove about the signals' uses.
 
 use std::collections::VecDeque;
 
@@ -13,7 +13,7 @@ use super::{
 use crate::model::event::Event;
 
 impl Work {
-    /// A reading of a completion signal: what it tells of the signal's uses.
+    /// Handles a reading of a completion signal.
     pub(super) fn completion(&mut self, reading: &Completion, events: &mut VecDeque<Event>) {
         let signal = self
             .processes
@@ -33,8 +33,8 @@ impl Work {
         if let Some((user, exact)) = winner {
             self.stamp(user, exact);
         }
-        // Of one that the program is about to use again, nothing more will be heard. Otherwise a later
-        // reading may have stamps that this one was too early for.
+        // If the program is about to reuse the signal, this is the last reading that can concern
+        // these uses. Otherwise a later reading may have stamps that were not there yet.
         let is_last = reading.reason != completion_reason::POLL && reading.value <= 0;
         let others_ended = winner.is_some() && reading.value <= 0;
         let over = uses.extract_if(.., |used| {
@@ -56,7 +56,7 @@ impl Work {
         self.read = uses;
     }
 
-    /// Which of `uses` the stamps of `reading` belong to, if that is certain.
+    /// The use in `uses` that the stamps of `reading` belong to, if that is certain.
     fn stamped(&mut self, uses: &[Use], reading: &Completion) -> Option<(User, Exact)> {
         if uses.len() > 1 && reading.value > 0 {
             return None;
@@ -74,8 +74,8 @@ impl Work {
         found
     }
 
-    /// The stamps of `reading` if they can be those of `used`; `Some(None)` if they are not, `None` if that
-    /// cannot be told.
+    /// The stamps of `reading` if they can belong to `used`; `Some(None)` if they do not, `None` if
+    /// that is uncertain.
     fn own_stamps(&mut self, used: &Use, reading: &Completion) -> Option<Option<Exact>> {
         let (node, earliest) = match used.user {
             User::Packet { queue, index } => {
@@ -92,7 +92,7 @@ impl Work {
         };
         match fit(used, reading, self.knowledge.clock(node), earliest) {
             Fit::Own(exact) => {
-                // The use whose stamps they really are may have been lost.
+                // The use to which the stamps really belong may have been lost.
                 let losses = self.knowledge.losses(used.prepared, reading.time);
                 let can_be = match used.user {
                     _ if losses == Losses::Copies => false,
@@ -112,7 +112,7 @@ impl Work {
         }
     }
 
-    /// Which of two uses certainly ends after the other.
+    /// Which of two uses certainly ends after the other, if any.
     fn ends_last(&self, one: User, other: User) -> Option<User> {
         let (
             User::Packet { queue, index },

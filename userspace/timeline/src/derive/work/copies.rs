@@ -1,4 +1,4 @@
-//! Copies that engines do.
+//! Copies done by copy engines.
 
 use std::collections::VecDeque;
 
@@ -13,32 +13,32 @@ use crate::{
     },
 };
 
-/// A copy that may still become better known.
+/// A copy about which more may still become known.
 #[derive(Debug)]
 pub(crate) struct OpenCopy {
     copy: Copy,
-    /// Node of the GPU that copies, whose clock its stamps are of.
+    /// Node of the GPU that copies. The copy's stamps are in that GPU's clock.
     pub(crate) engine_node: Option<u32>,
     pub(crate) evidence: Evidence,
 }
 
 impl OpenCopy {
-    /// Who asked for it.
+    /// The thread and calls that requested the copy.
     pub(crate) fn origin(&self) -> &Origin {
         &self.copy.origin
     }
 
-    /// Its completion signal, 0 if none.
+    /// Its completion signal, or 0 if it has none.
     pub(crate) fn signal(&self) -> u64 {
         self.copy.signal
     }
 
-    /// Whether a thread of ROCr's copies: its stamps are of no GPU's clock.
+    /// Whether one of ROCr's threads does the copy, in which case no GPU's clock stamps it.
     pub(crate) fn is_by_cpu(&self) -> bool {
         self.copy.direction == Direction::HostToHost
     }
 
-    /// With what is known by now.
+    /// The copy as an event, with everything known so far.
     pub(crate) fn event(self) -> Event {
         Event::Copy(Box::new(Copy {
             time: self.evidence.time(self.evidence.earliest, None),
@@ -48,7 +48,7 @@ impl OpenCopy {
 }
 
 impl Work {
-    /// A copy was submitted.
+    /// Handles the submission of a copy.
     pub(super) fn copy(&mut self, record: &gpu::Copy, events: &mut VecDeque<Event>) {
         self.copies_seen += 1;
         let id = self.copies_seen;
@@ -98,19 +98,20 @@ impl Work {
     }
 }
 
-/// From where to where.
+/// Source, destination and engine of a copy.
 #[derive(Debug, PartialEq, Eq)]
 struct Route {
     direction: Direction,
     destination: Option<u32>,
     source: Option<u32>,
-    /// Node of the GPU that copies.
+    /// Node of the GPU that does the copy.
     engine: Option<u32>,
 }
 
 impl Route {
-    /// ROCr has the source's GPU copy if there is one, else the destination's (`Runtime::CopyMemory`); a
-    /// rectangle is copied by the agent that the call names, which is one end or the other by direction.
+    /// ROCr lets the source's GPU copy if there is one, otherwise the destination's
+    /// (`Runtime::CopyMemory`). A rectangle is copied by the agent that the call names, which is
+    /// the source or the destination depending on the direction.
     fn of(record: &gpu::Copy, knowledge: &Knowledge) -> Self {
         let node = |handle| knowledge.node_of(record.pid, handle);
         if record.role == u32::from(role::COPY_RECT) {

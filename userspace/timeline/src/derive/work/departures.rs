@@ -1,4 +1,4 @@
-//! Packets that leave their queue: kernels, times, dispatches.
+//! Packets leaving their queue: their kernels, times and dispatch events.
 
 use std::collections::VecDeque;
 
@@ -16,7 +16,7 @@ use crate::model::{
 };
 
 impl Work {
-    /// Has packets of a queue leave it, with all that is known of their times by now.
+    /// Removes packets from a queue, with everything known of their times so far.
     pub(super) fn settle(&mut self, number: u32, how: Settle, events: &mut VecDeque<Event>) {
         let mut settled = Vec::new();
         let now = self.latest;
@@ -58,7 +58,7 @@ impl Work {
         }
     }
 
-    /// The dispatch of a packet. `lost`: whether records of the time before it are missing.
+    /// The dispatch of a packet. `lost` says whether records from shortly before it are missing.
     fn dispatch(
         &mut self,
         queue: &QueueInfo,
@@ -68,7 +68,7 @@ impl Work {
         (kernel, time): (Option<u32>, GpuTime),
     ) -> Box<Dispatch> {
         let (mut origin, aql) = (slot.origin, slot.aql);
-        // Another thread's or call's doorbell may be among what was lost.
+        // The doorbell of the submitting thread or call may be among the lost records.
         if lost {
             origin = Origin {
                 pid: origin.pid,

@@ -1,4 +1,4 @@
-//! What is proven about when the GPU worked on something, and what times follow from it.
+//! What is proven about when the GPU worked on something, and the times that follow from it.
 
 use crate::model::gpu::{GpuTime, Quality, Window};
 
@@ -6,30 +6,30 @@ use crate::model::gpu::{GpuTime, Quality, Window};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stamp {
     pub(crate) time: u64,
-    /// It is at most so far from the truth.
+    /// Maximum error, ns.
     pub(crate) uncertainty: u64,
 }
 
 impl Stamp {
-    /// Not before this.
+    /// The earliest possible time.
     pub(crate) fn low(self) -> u64 {
         self.time.saturating_sub(self.uncertainty)
     }
 
-    /// Not after this.
+    /// The latest possible time.
     pub(crate) fn high(self) -> u64 {
         self.time.saturating_add(self.uncertainty)
     }
 }
 
-/// Begin and end as the GPU stamped them.
+/// Begin and end as stamped by the GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Exact {
     pub(crate) begin: Stamp,
     pub(crate) end: Stamp,
 }
 
-/// A moment by which something had happened, and whether a read index told so.
+/// A time by which something had happened, and whether a read index showed it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Bound {
     pub(crate) time: u64,
@@ -37,7 +37,7 @@ pub(crate) struct Bound {
 }
 
 impl Bound {
-    /// By an exact time or a completed signal.
+    /// A bound from an exact time or a completed signal.
     pub(crate) fn told(time: u64) -> Self {
         Self {
             time,
@@ -45,7 +45,7 @@ impl Bound {
         }
     }
 
-    /// By a read index.
+    /// A bound from a read index.
     pub(crate) fn sampled(time: u64) -> Self {
         Self {
             time,
@@ -53,7 +53,7 @@ impl Bound {
         }
     }
 
-    /// The earlier of two, which is what both prove.
+    /// The earlier of two bounds, which is what both prove together.
     pub(crate) fn earlier(one: Option<Self>, other: Option<Self>) -> Option<Self> {
         match (one, other) {
             (Some(one), Some(other)) if other.time < one.time => Some(other),
@@ -63,27 +63,29 @@ impl Bound {
     }
 }
 
-/// What is known about one packet or copy by itself. All times in ns.
+/// Everything known about one packet or copy by itself. All times are in ns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Evidence {
-    /// It did not begin before this: nobody had told the GPU.
+    /// It did not begin before this time, because the GPU had not been told of it.
     pub(crate) earliest: u64,
-    /// The first time that the queue's read index was seen beyond it: it had begun.
+    /// When the queue's read index was first seen past it, that is, when it had begun.
     pub(crate) consumed: Option<u64>,
-    /// When it began by the pace of the read index: no proof.
+    /// When it began, estimated from the pace of the read index. Not a proof.
     pub(crate) estimate: Option<u64>,
-    /// When the recorder looked last before the read index was seen beyond it, and what the index was then.
+    /// The recorder's last look before the read index was seen past it: the time, and the index at
+    /// that time.
     pub(crate) looked: Option<(u64, u64)>,
-    /// The first time that its signal was seen complete.
+    /// When its signal was first seen complete.
     pub(crate) ended_by: Option<u64>,
-    /// Its stamps.
+    /// Its begin and end as stamped by the GPU.
     pub(crate) exact: Option<Exact>,
-    /// Whether it is known not to have ended at the end of the recording.
+    /// Whether it is known to be unfinished at the end of the recording.
     pub(crate) unfinished: bool,
 }
 
 impl Evidence {
-    /// The earliest proof that it had ended, given when something that waits for its end had `followed`.
+    /// The earliest proof that it had ended. `followed` is when something that waits for its end
+    /// had begun.
     pub(crate) fn ended(&self, followed: Option<Bound>) -> Option<Bound> {
         let exact = self.exact.map(|exact| Bound::told(exact.end.high()));
         Bound::earlier(
@@ -92,9 +94,9 @@ impl Evidence {
         )
     }
 
-    /// The earliest proof that it had begun. `is_kernel` says whether its begin stamp is that of its work: for
-    /// barriers nobody promises that it lies behind the wait for the packets before them, so their end
-    /// stands in.
+    /// The earliest proof that it had begun. `is_kernel` says whether its begin stamp is that of
+    /// its work. A barrier's begin stamp may lie before the end of its wait for earlier packets, so
+    /// its end is used instead.
     pub(crate) fn begun(&self, is_kernel: bool, followed: Option<Bound>) -> Option<Bound> {
         let stamped = self.exact.filter(|_| is_kernel);
         let begin = stamped.map(|exact| Bound::told(exact.begin.high()));
@@ -102,16 +104,18 @@ impl Evidence {
         Bound::earlier(Bound::earlier(begin, self.ended(followed)), consumed)
     }
 
-    /// The earliest that it can have ended if it did not begin before `earliest`.
+    /// The earliest time at which it can have ended, given that it did not begin before `earliest`.
     pub(crate) fn ends_after(&self, earliest: u64) -> u64 {
         self.exact
             .map_or(earliest, |exact| exact.end.low().max(earliest))
     }
 
-    /// Its times, if it did not begin before `earliest` and something that waits for its end had `followed`.
+    /// Its times, given that it did not begin before `earliest`, and that something waiting for its
+    /// end had begun by `followed`.
     pub(crate) fn time(&self, earliest: u64, followed: Option<Bound>) -> GpuTime {
         if let Some(Exact { begin, end }) = self.exact {
-            // What the queue proves may be sharper than the clock; it cannot contradict it.
+            // The bounds proven by the queue may be tighter than the clock's. They cannot
+            // contradict it.
             let latest = self.consumed.unwrap_or(u64::MAX);
             let latest = begin.high().min(latest.max(begin.low()));
             let earliest = begin.low().max(earliest.min(latest));
@@ -165,8 +169,8 @@ impl Evidence {
     }
 }
 
-/// Puts estimates in the place of the bounds of a sampled time: `begin`, and for the end when the next packet
-/// began that waited for it.
+/// Replaces the bounds of a sampled time by estimates: the begin by `begin`, and the end by `next`,
+/// the begin of the next packet if that waited for this one.
 pub(crate) fn estimated(time: GpuTime, begin: Option<u64>, next: Option<u64>) -> GpuTime {
     let (Quality::Sampled, Some(begin)) = (time.quality, begin) else {
         return time;
@@ -214,7 +218,8 @@ mod tests {
             (time.end_window.earliest, time.end_window.latest),
             (1990, Some(2010))
         );
-        // The doorbell rang when the clock, by its uncertainty, would have the kernel running.
+        // The doorbell rang at a time at which, within its uncertainty, the clock says the kernel
+        // was already running.
         let time = exact(1000, 1002, 10).time(1005, None);
         assert_eq!((time.begin, time.end), (1005, 1005));
         assert_eq!(time.begin_window.earliest, 1005);

@@ -2,21 +2,22 @@
 
 use std::collections::BTreeMap;
 
-/// Runs of missing indices that are remembered. A queue that has more of them has lost most of its records.
+/// Maximum number of remembered runs of missing indices. A queue with more runs has lost most of
+/// its records.
 const MAX_RUNS: usize = 1 << 16;
 
-/// The indices below the highest one seen that have not been seen.
+/// The unseen indices below the highest seen one.
 #[derive(Debug, Default)]
 pub(crate) struct Gaps {
-    /// First missing index of each run, and the first behind it that is not.
+    /// First missing index of each run, and the first index after the run.
     runs: BTreeMap<u64, u64>,
     next: u64,
-    /// Whether the last index that there can be was seen, behind which there is no next.
+    /// Whether the highest possible index has been seen, which has no successor.
     last: bool,
 }
 
 impl Gaps {
-    /// Marks an index as seen; false if it was already.
+    /// Marks an index as seen. Returns `false` if it was already seen.
     pub(crate) fn take(&mut self, index: u64) -> bool {
         if index == u64::MAX && std::mem::replace(&mut self.last, true) {
             return false;
@@ -49,7 +50,7 @@ impl Gaps {
         true
     }
 
-    /// The first missing index above one that was seen.
+    /// The first missing index above `index`, which was seen.
     pub(crate) fn after(&self, index: u64) -> Option<u64> {
         self.runs.range(index..).next().map(|(from, _)| *from)
     }

@@ -1,4 +1,4 @@
-//! Which kernel a dispatch runs: from `kernel_object` to the code object that was loaded there at the time.
+//! Which kernel a dispatch runs: maps `kernel_object` to the code object loaded there at the time.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -14,11 +14,11 @@ use crate::model::{
 /// Kernels of all code objects.
 #[derive(Debug, Default)]
 pub(crate) struct Kernels {
-    /// By process and `kernel_object`, in the order in which their code objects were found.
+    /// Kernels by process and `kernel_object`, in the order in which their code objects were found.
     by_object: HashMap<(u32, u64), Vec<Known>, RandomState>,
-    /// Numbers given so far.
+    /// Number of kernel numbers assigned so far.
     numbered: u32,
-    /// Code objects so far.
+    /// Number of code objects so far.
     code_objects: u32,
 }
 
@@ -27,19 +27,20 @@ struct Known {
     found: u64,
     code_object: u32,
     kernel: Kernel,
-    /// Its number, once a dispatch has referred to it.
+    /// The kernel's number, assigned when the first dispatch refers to it.
     id: Option<u32>,
 }
 
 impl Kernels {
-    /// Kernels of `code_objects`, which are in order of time; their events go to `events`.
+    /// Registers the kernels of `code_objects`, which are in order of time, and adds their events
+    /// to `events`.
     pub(crate) fn new(code_objects: Vec<CodeObject>, events: &mut VecDeque<Event>) -> Self {
         let mut kernels = Self::default();
         kernels.add(code_objects, events);
         kernels
     }
 
-    /// Adds kernels of `code_objects`, which were found after all that are known.
+    /// Adds the kernels of `code_objects`, which were found after all known ones.
     pub(crate) fn add(&mut self, code_objects: Vec<CodeObject>, events: &mut VecDeque<Event>) {
         for mut code_object in code_objects {
             self.code_objects += 1;
@@ -60,8 +61,9 @@ impl Kernels {
         }
     }
 
-    /// The number of the kernel at `object` for a dispatch at `time`: that of the code object found last before
-    /// it, else first after it (it was loaded before, but seen late). Its first use makes its event.
+    /// The number of the kernel at `object` for a dispatch at `time`. Uses the code object found
+    /// last before that time, or else the first found after it (loaded before, but seen late). The
+    /// first use of a kernel emits its event.
     pub(crate) fn id(
         &mut self,
         pid: u32,

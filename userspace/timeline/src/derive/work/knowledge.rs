@@ -1,5 +1,6 @@
-//! Everything that the capture's metadata says of GPUs, collected before the first record is read: clock
-//! samples after a moment are as good as those before it, and code objects may be found late.
+//! What the capture's metadata says about GPUs. It is collected before the first record is read,
+//! because clock samples taken after a moment are as useful as those before it, and because code
+//! objects may be found late.
 
 use std::collections::HashMap;
 
@@ -17,51 +18,51 @@ use crate::model::gpu::{AgentInfo, clock_sample};
 /// Agents, clocks, queues and handles of a capture.
 #[derive(Debug, Default)]
 pub(crate) struct Knowledge {
-    /// By node.
+    /// Agents by node.
     agents: Vec<AgentInfo>,
-    /// By KFD's id of the GPU.
+    /// Clocks by KFD's id of the GPU.
     clocks: HashMap<u32, ClockModel, RandomState>,
-    /// By process and address, in order of time.
+    /// Queues by process and address, in order of time.
     queues: HashMap<(u32, u64), Vec<Queue>>,
-    /// Node by process and handle.
+    /// Nodes by process and agent handle.
     handles: HashMap<(u32, u64), u32, RandomState>,
     none: ClockModel,
-    /// Time of the newest sample of each GPU's clock, while a recording goes on.
+    /// In a live recording: time of the newest sample of each GPU's clock.
     newest: HashMap<u32, u64>,
-    /// Times, from and to, between two accounts of which the second has more losses.
+    /// Time ranges between successive ledgers of which the second reports more losses.
     losses: Vec<(u64, u64, Losses)>,
 }
 
-/// What was lost of the records that say what a signal stands for.
+/// Which of the records that say what a signal stands for were lost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Losses {
-    /// Nothing, as far as is known.
+    /// None, as far as is known.
     #[default]
     None,
-    /// Packets: the indices of those that follow show it.
+    /// Packets. The indices of later packets show the gap.
     Packets,
-    /// Copies: nothing shows which.
+    /// Copies. Nothing shows which ones.
     Copies,
 }
 
-/// Metadata in the making.
+/// Metadata being collected.
 #[derive(Debug, Default)]
 pub(crate) struct Collected {
     agents: Vec<Agent>,
     samples: HashMap<u32, ClockSamples>,
     knowledge: Knowledge,
     code_objects: Vec<CodeObject>,
-    /// Time of the last account, and packets and copies lost until then.
+    /// Time of the last ledger, and the packets and copies lost until then.
     accounted: (u64, u64, u64),
-    /// Looks at read indices in the whole recording, if its last account says how many.
+    /// Number of looks at read indices in the whole recording, if its last ledger has it.
     looks: Option<u64>,
 }
 
-/// Fewer looks at read indices in a whole recording tell no mean.
+/// Fewer looks at read indices in a whole recording do not suffice to estimate mean durations.
 const FEWEST_LOOKS: u64 = 16;
 
 impl Collected {
-    /// Takes what is about GPUs.
+    /// Collects metadata about GPUs.
     pub(crate) fn take(&mut self, meta: Meta) {
         match meta {
             Meta::Agent(agent) => self.agents.push(*agent),
@@ -90,8 +91,9 @@ impl Collected {
         }
     }
 
-    /// Whether looks may tell how long classes of dispatches take. The recorder looks only while packets without completion
-    /// signals are queued, so there are hardly any looks where all times are exact; and so few tell nothing.
+    /// Whether there are enough looks to estimate the mean durations of dispatch classes. The
+    /// recorder looks only while packets without completion signals are queued, so there are hardly
+    /// any looks where all times are exact, and a few looks show nothing.
     pub(crate) fn may_tell_means(&self) -> bool {
         self.looks.is_none_or(|looks| looks >= FEWEST_LOOKS)
     }
@@ -118,7 +120,7 @@ impl Collected {
         self.accounted = (ledger.time, packets, copies);
     }
 
-    /// What is known, and the code objects in the order in which they were found.
+    /// The collected knowledge, and the code objects in the order in which they were found.
     pub(crate) fn finish(self) -> (Knowledge, Vec<CodeObject>) {
         let Self {
             agents,
@@ -140,7 +142,7 @@ impl Collected {
     }
 }
 
-/// Agents in the order of their nodes. The last description of a node counts.
+/// Agents ordered by node. The last description of a node counts.
 fn numbered(mut agents: Vec<Agent>) -> Vec<AgentInfo> {
     agents.reverse();
     agents.sort_by_key(|agent| agent.node_id);
@@ -164,15 +166,15 @@ fn numbered(mut agents: Vec<Agent>) -> Vec<AgentInfo> {
     numbered.collect()
 }
 
-/// Clock samples of a GPU that are kept while a recording goes on: those of some minutes.
+/// Clock samples of a GPU kept in a live recording: a few minutes' worth.
 const LIVE_SAMPLES: usize = 2048;
 
-/// Times with losses that are kept while a recording goes on.
+/// Time ranges with losses kept in a live recording.
 const LIVE_LOSSES: usize = 1024;
 
 impl Collected {
-    /// Moves what has come since the last time to what is known of a recording that goes on; with the agent and the code
-    /// objects that are new.
+    /// Moves everything collected since the last call into `known`, for a live recording. Returns
+    /// the new agent and the new code objects.
     pub(crate) fn hand_over(
         &mut self,
         known: &mut Knowledge,
@@ -214,8 +216,8 @@ impl Knowledge {
         &self.agents
     }
 
-    /// What was written down of the queue with this id at `address` nearest to `time`: the last description
-    /// before it, else the first after it.
+    /// The queue description recorded nearest to `time` for this id and `address`: the last one
+    /// before it, or else the first one after it.
     pub(crate) fn queue(&self, pid: u32, address: u64, id: u64, time: u64) -> Option<&Queue> {
         let queues = self.queues.get(&(pid, address))?;
         let same = || queues.iter().filter(|queue| queue.id == id);
@@ -225,21 +227,21 @@ impl Knowledge {
             .or_else(|| same().next())
     }
 
-    /// KFD's number of the only GPU.
+    /// KFD's id of the only GPU, if there is exactly one.
     pub(crate) fn only_gpu(&self) -> Option<u32> {
         let mut gpus = self.agents().iter().map(|info| info.agent.gpu_id);
         let first = gpus.find(|gpu_id| *gpu_id != 0)?;
         gpus.all(|gpu_id| gpu_id == 0).then_some(first)
     }
 
-    /// Topology node of a GPU by KFD's number of it.
+    /// Topology node of the GPU with this KFD id.
     pub(crate) fn node_of_gpu(&self, gpu_id: u32) -> Option<u32> {
         let mut agents = self.agents().iter().map(|info| &info.agent);
         let agent = agents.find(|agent| gpu_id != 0 && agent.gpu_id == gpu_id)?;
         Some(agent.node_id)
     }
 
-    /// KFD's number of the GPU at a node.
+    /// KFD's id of the GPU at a node.
     pub(crate) fn gpu_of_node(&self, node: u32) -> Option<u32> {
         let mut agents = self.agents().iter().map(|info| &info.agent);
         agents
@@ -252,7 +254,8 @@ impl Knowledge {
         self.handles.get(&(pid, handle)).copied()
     }
 
-    /// What was lost in a time, from the accounts that the recorder wrote every now and then.
+    /// What was lost between two times, according to the ledgers that the recorder writes
+    /// periodically.
     pub(crate) fn losses(&self, from: u64, to: u64) -> Losses {
         let first = self.losses.partition_point(|(_, until, _)| *until < from);
         let within = self.losses.get(first..).unwrap_or_default().iter();
@@ -273,7 +276,7 @@ impl Knowledge {
         self.agents.get(index).map(|agent| &agent.agent)
     }
 
-    /// The clock of a node's GPU; without a node, that of the only GPU there is. Empty if it is not known.
+    /// The clock of a node's GPU or, without a node, of the only GPU. Empty if it is unknown.
     pub(crate) fn clock(&self, node: Option<u32>) -> &ClockModel {
         let gpu = match node {
             Some(node) => self.agent(node),

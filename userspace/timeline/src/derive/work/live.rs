@@ -1,8 +1,9 @@
-//! Learning what the metadata says while the recording goes on, block by block.
+//! Learns from the metadata of a live recording, block by block.
 //!
-//! A timeline of a whole capture knows all metadata from the first record on. One that follows a recording knows what has come
-//! so far: records about the GPU's work wait for [`super::LAG`], in which several clock samples come; a code object that
-//! is found later than that leaves its kernels without names.
+//! A timeline of a finished capture knows all metadata from the first record on. One that follows a
+//! recording knows only what has arrived so far. Records about the GPU's work wait for
+//! [`super::LAG`], during which several clock samples arrive. If a code object is found even later,
+//! dispatches of its kernels remain without names.
 
 use std::collections::VecDeque;
 
@@ -12,7 +13,7 @@ use super::{Work, knowledge::Collected, means::Means};
 use crate::model::event::Event;
 
 impl Work {
-    /// Begins to learn. Nothing is known yet.
+    /// Starts without any metadata.
     pub(crate) fn follow() -> Self {
         let mut work = Self::new(Collected::default(), &mut VecDeque::new());
         work.learning = Some(Box::default());
@@ -20,7 +21,7 @@ impl Work {
         work
     }
 
-    /// Takes metadata into account, if this is a recording that goes on.
+    /// Takes metadata into account if this is a live recording.
     pub(crate) fn learn(&mut self, meta: Meta, events: &mut VecDeque<Event>) {
         let Some(collected) = &mut self.learning else {
             return;
@@ -33,7 +34,7 @@ impl Work {
         let (agent, code_objects) = collected.hand_over(&mut self.knowledge);
         events.extend(agent.map(|agent| Event::Agent(Box::new(agent))));
         self.kernels.add(code_objects, events);
-        // Also when no records come, what waits for its time is due some day.
+        // Delayed records must come due even if no further records arrive.
         if let Some(time) = time {
             self.advance(time, events);
         }

@@ -1,10 +1,10 @@
-//! How long classes of dispatches take: what is fed to `gputrace_tomography`, and what it tells.
+//! Mean durations of dispatch classes: what is fed to `gputrace_tomography`, and its results.
 
 use std::collections::HashMap;
 
 use foldhash::fast::RandomState;
 use gputrace_abi::gpu::{self, QueueState, queue_reason};
-use gputrace_tomography::{Exact, Look, Packet, Task, Tomograph};
+use gputrace_tomography::{Exact, Lengths, Look, Packet, Task, Tomograph};
 
 use super::{
     packet::Kind,
@@ -12,10 +12,10 @@ use super::{
 };
 use crate::model::gpu::{KernelClass, Mean, QueueInfo, Told};
 
-/// Classes that are counted, at most. Dispatches of further ones are of none.
+/// Maximum number of classes. Dispatches of further classes have no class.
 const MOST_CLASSES: usize = 1 << 16;
 
-/// What dispatches have in common that are expected to take about the same time.
+/// The properties shared by dispatches that are expected to take about the same time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Key {
     pub(crate) pid: u32,
@@ -30,9 +30,10 @@ pub(crate) struct Key {
 struct Class {
     key: Key,
     count: u64,
-    /// The shortest time in which one of them is proven to have run, ns.
+    /// The shortest duration proven for a dispatch of this class, ns.
     shortest: Option<u64>,
     told: gputrace_tomography::Told,
+    lengths: Option<Lengths>,
 }
 
 /// What is known of a dispatch's class.
@@ -40,40 +41,44 @@ struct Class {
 pub(crate) struct Known {
     pub(crate) class: u32,
     pub(crate) mean: Option<gputrace_tomography::Mean>,
+    /// Its two lengths, if it has two; only when all has been seen.
+    pub(crate) lengths: Option<Lengths>,
     /// The shortest time in which one of them is proven to have run, ns.
     pub(crate) shortest: Option<u64>,
 }
 
-/// What a queue is like, ns.
+/// Timing properties of a queue, ns.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Pace {
-    /// Between the end of a packet and the begin of the next one that waits for it.
+    /// Time from the end of a packet to the begin of the next one, if that waits for it.
     pub(crate) gap: u64,
-    /// Between the submission into an empty queue and the begin.
+    /// Time from the submission into an empty queue to the begin.
     pub(crate) latency: u64,
-    /// In which steps the read index is reported, if that is known.
+    /// The step width in which the read index is reported, if that is known.
     pub(crate) step: Option<u64>,
 }
 
-/// Classes and their means.
+/// Dispatch classes and their mean durations.
 #[derive(Debug, Default)]
 pub(crate) struct Means {
     numbers: HashMap<Key, u32, RandomState>,
     classes: Vec<Class>,
-    /// By process and node.
+    /// Tomographs by process and node.
     tomographs: HashMap<(u32, Option<u32>), Tomograph, RandomState>,
-    /// By queue, when all has been seen.
+    /// Paces by queue, filled at the end of the first pass.
     paces: HashMap<u32, Pace, RandomState>,
-    /// Whether a dispatch has no exact times.
+    /// Whether any dispatch lacks exact times.
     has_inexact: bool,
-    /// Whether the first pass is over. The second pass brings the same evidence again, which is not used twice.
+    /// Whether the first pass is over. The second pass brings the same evidence again, which must
+    /// not be used twice.
     is_complete: bool,
-    /// Whether the recording goes on, so that what this costs is taken from the programs that run.
+    /// Whether the recording is live, so that computing time spent here is taken from the running
+    /// programs.
     is_live: bool,
 }
 
 impl Means {
-    /// Those of a recording that goes on.
+    /// The means of a live recording.
     pub(crate) fn live() -> Self {
         Self {
             is_live: true,
@@ -81,7 +86,7 @@ impl Means {
         }
     }
 
-    /// Takes note of a look at a queue.
+    /// Adds a look at a queue.
     pub(crate) fn look(&mut self, queue: &QueueInfo, state: &QueueState) {
         if self.is_complete || state.reason != queue_reason::SAMPLE {
             return;
@@ -95,7 +100,7 @@ impl Means {
         self.tomograph(queue).look(queue.number, &look);
     }
 
-    /// Takes note of what a packet's doorbell saw of the queue.
+    /// Adds what a packet's doorbell observed of the queue.
     pub(crate) fn doorbell(&mut self, queue: &QueueInfo, packet: &gpu::Packet) {
         if !self.is_complete {
             let tomograph = self.tomograph(queue);
@@ -103,7 +108,8 @@ impl Means {
         }
     }
 
-    /// Takes note of a packet of which all is known that ever will be; its class, if it is a dispatch.
+    /// Adds a packet about which nothing more can become known. Returns its class if it is a
+    /// dispatch.
     pub(crate) fn packet(
         &mut self,
         queue: &QueueInfo,
@@ -162,11 +168,12 @@ impl Means {
         Some(Known {
             class,
             mean,
+            lengths: known.lengths,
             shortest: known.shortest,
         })
     }
 
-    /// What a queue is like.
+    /// The timing properties of a queue.
     pub(crate) fn pace(&self, queue: &QueueInfo) -> Pace {
         if let Some(pace) = self.paces.get(&queue.number) {
             return *pace;
@@ -181,7 +188,7 @@ impl Means {
         }
     }
 
-    /// Nothing more will come.
+    /// Ends the first pass.
     pub(crate) fn finish<'a>(&mut self, queues: impl Iterator<Item = &'a QueueInfo>) {
         if self.is_complete {
             return;
@@ -196,13 +203,14 @@ impl Means {
             let key = (class.key.pid, class.key.node_id);
             if let Some(tomograph) = self.tomographs.get(&key) {
                 class.told = tomograph.told(number);
+                class.lengths = tomograph.lengths(number);
             }
         }
         self.is_complete = true;
         self.tomographs = HashMap::default();
     }
 
-    /// The classes, for those who want to know them; none if all times are exact.
+    /// The classes, to be emitted as events; none if all times are exact.
     pub(crate) fn classes(&self) -> impl Iterator<Item = KernelClass> {
         let classes = if self.has_inexact {
             self.classes.as_slice()
@@ -233,6 +241,7 @@ impl Means {
                 count: class.count,
                 mean,
                 told,
+                lengths: class.lengths,
             }
         })
     }
@@ -263,6 +272,7 @@ impl Means {
             count: 0,
             shortest: None,
             told: gputrace_tomography::Told::Unseen,
+            lengths: None,
         });
         Some(number)
     }

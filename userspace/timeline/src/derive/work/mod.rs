@@ -1,22 +1,24 @@
 //! From records about the GPU's work to dispatches and copies.
 //!
-//! # How it goes
+//! # How it works
 //!
-//! [`knowledge`] holds what the metadata says, all of it, from a first pass over the capture. [`Work`] then
-//! takes the records. Some of them lie later in the capture than others that were made after them: a packet
-//! that the collector read from the ring, a reading of the watcher's. So records are held back for [`LAG`] of
-//! the recording's time, and then used in order of time.
+//! A first pass over the capture collects all of its metadata in [`knowledge`]. [`Work`] then takes
+//! the records. Some records stand later in the capture than records made after them, for example a
+//! packet that the collector read from the ring, or a reading made by the watcher. So records are
+//! held back for [`LAG`] of the recording's time, and are then used in order of time.
 //!
-//! * A packet goes to its [`queue`], where it stays until no later record can tell more about it.
-//! * If it has a completion signal, it is a use of that [`signal`], and so is a copy. A reading of the signal
-//!   tells about its uses: their stamps on the host's clock, or at least that they have ended.
-//! * Read indices tell which packets of a queue had begun.
-//! * [`evidence`] makes times of what is proven.
+//! * A packet goes to its [`queue`], and stays there until no later record can say more about it.
+//! * A packet with a completion signal is a use of that [`signal`], and so is a copy. A reading of
+//!   the signal tells about its uses: their stamps, converted to the host's clock, or at least that
+//!   they have ended.
+//! * Read indices show which packets of a queue had begun.
+//! * [`evidence`] derives times from what is proven.
 //!
 //! # Memory
 //!
-//! Besides the metadata, at most [`MAX_HELD`] records wait for their time, and at most [`MAX_OPEN`] packets
-//! and copies for being better known. With more, the oldest are given out with what is known of them.
+//! Besides the metadata, at most [`MAX_HELD`] records and at most [`MAX_OPEN`] packets and copies
+//! are held. Beyond these limits, the oldest are emitted with what is known of them.
+//! known of them.
 
 mod arrivals;
 mod completions;
@@ -66,72 +68,73 @@ use crate::{
     },
 };
 
-/// How late in the capture a record may stand, ns: the recorder's rounds are up to 100 ms apart, and it
-/// waits for two before it reads a packet itself.
+/// How late a record may stand in the capture, ns. The recorder's rounds are up to 100 ms apart,
+/// and it waits for two rounds before it reads a packet itself.
 pub(crate) const LAG: u64 = 500_000_000;
 
-/// Records that wait for their time, at most.
+/// Maximum number of held records.
 const MAX_HELD: usize = 1 << 18;
 
-/// Packets and copies that wait for being better known, at most.
+/// Maximum number of packets and copies held for more information.
 const MAX_OPEN: usize = 1 << 19;
 
-/// Dispatches whose memory is kept.
+/// Maximum number of dispatches whose memory is kept for reuse.
 const MAX_SPARE: usize = 1 << 12;
 
-/// Signals of a process that are remembered while nothing uses them, at most.
+/// Maximum number of unused signals remembered per process.
 const MAX_SIGNALS: usize = 1 << 18;
 
-/// The GPU's work at the current point of the timeline.
+/// State of the GPU's work at the current point of the timeline.
 #[derive(Debug)]
 pub(crate) struct Work {
     knowledge: Knowledge,
     kernels: Kernels,
     records: Records,
-    /// Empty; memory for the uses of a signal that a reading tells about, and for those that are over.
+    /// Reused buffers, empty between calls: the uses that a reading tells about, and the users of
+    /// those that are over.
     read: Vec<Use>,
     over: Vec<User>,
     processes: HashMap<u32, Process, RandomState>,
     queues: Vec<Queue>,
-    /// Memory of dispatches that were given out, for those to come.
+    /// Memory of emitted dispatches, kept for reuse.
     #[expect(clippy::vec_box, reason = "the boxes are what is kept")]
     spare: Vec<Box<Dispatch>>,
     /// Queues about which something new is known.
     changed: BTreeSet<u32>,
-    /// Packets in all queues.
+    /// Number of packets in all queues.
     packets: usize,
     copies: BTreeMap<u64, OpenCopy>,
     dispatches: u64,
     copies_seen: u64,
     scratch: Scratch,
-    /// GPUs whose stamps could not be aligned, by node, and why.
+    /// GPUs whose stamps could not be aligned with the host's clock, by node, and the reason.
     unaligned: BTreeMap<Option<u32>, Unresolved>,
-    /// Records of packets that were known already.
+    /// Number of packet records for packets that were already known.
     duplicates: u64,
     latest: u64,
-    /// How long classes of dispatches take, and by queue, where the last dispatch was placed.
+    /// Estimated durations of dispatch classes and, by queue, where the last dispatch was placed.
     means: Means,
     placed: Vec<Placed>,
-    /// Of a recording that goes on: metadata that is to be taken into account.
+    /// In a live recording: metadata not yet taken into account.
     learning: Option<Box<Collected>>,
 }
 
-/// What a process has.
+/// Signals and queues of a process.
 #[derive(Debug, Default)]
 struct Process {
     signals: HashMap<u64, Signal, RandomState>,
-    /// By address and `hsa_queue_t::id`.
+    /// Queue numbers by address and `hsa_queue_t::id`.
     queues: HashMap<(u64, u64), u32, RandomState>,
-    /// The one that now is at an address.
+    /// Number of the queue currently at an address.
     current: HashMap<u64, u32, RandomState>,
-    /// Addresses at which a queue has been.
+    /// All addresses at which there has been a queue.
     addresses: HashSet<u64>,
-    /// The driver's queues by the address of their packets.
+    /// The driver's queues by the address of their ring buffer.
     rings: HashMap<u64, KfdQueue>,
 }
 
 impl Work {
-    /// Nothing done yet. Agents and code objects go to `events`.
+    /// The initial state. Agents and code objects go to `events`.
     pub(crate) fn new(collected: Collected, events: &mut VecDeque<Event>) -> Self {
         let (knowledge, code_objects) = collected.finish();
         Self::with(knowledge, code_objects, Means::default(), events)
@@ -169,36 +172,36 @@ impl Work {
         }
     }
 
-    /// Takes a record.
+    /// Holds a record until it is due.
     #[inline(always)]
     pub(crate) fn take(&mut self, item: Item) {
         self.records.push(item);
     }
 
-    /// KFD's number of the only GPU; `None` if there are others, or none is known.
+    /// KFD's id of the only GPU; `None` if there are several, or none is known.
     pub(crate) fn only_gpu(&self) -> Option<u32> {
         self.knowledge.only_gpu()
     }
 
-    /// The node that executes a dispatch: its own, or else that of its queue.
+    /// The node that executes a dispatch: its own if known, otherwise that of its queue.
     pub(crate) fn node_of(&self, dispatch: &Dispatch) -> Option<u32> {
         let of_queue = || self.queues.get(dispatch.queue as usize)?.info.node_id;
         dispatch.node_id.or_else(of_queue)
     }
 
-    /// Takes back the memory of a dispatch.
+    /// Keeps the memory of a dispatch for reuse.
     pub(crate) fn take_back(&mut self, dispatch: Box<Dispatch>) {
         if self.spare.len() < MAX_SPARE {
             self.spare.push(dispatch);
         }
     }
 
-    /// Whether so many records wait that some must be used now.
+    /// Whether so many records are held that some must be used now.
     pub(crate) fn is_full(&self) -> bool {
         self.records.len() >= MAX_HELD
     }
 
-    /// Queues that were there before the recording.
+    /// Number of queues that existed before the recording, in all and with a known GPU.
     pub(crate) fn older_queues(&self) -> OldQueues {
         let older = self.queues.iter().filter(|queue| !queue.from_first);
         older.fold(OldQueues::default(), |sum, queue| OldQueues {
@@ -207,17 +210,17 @@ impl Work {
         })
     }
 
-    /// Records of packets that were known already.
+    /// Number of packet records for packets that were already known.
     pub(crate) fn duplicates(&self) -> u64 {
         self.duplicates
     }
 
-    /// Uses the records made up to `until`, except the very last ones.
+    /// Uses the records made up to [`LAG`] before `until`.
     pub(crate) fn advance(&mut self, until: u64, events: &mut VecDeque<Event>) {
         self.use_until(until.saturating_sub(LAG), events);
     }
 
-    /// Uses half of the records that wait, oldest first.
+    /// Uses the oldest half of the held records.
     pub(crate) fn make_room(&mut self, events: &mut VecDeque<Event>) {
         let mut left = MAX_HELD / 2;
         while let Some(due) = self.records.oldest(left) {
@@ -227,7 +230,7 @@ impl Work {
         self.settle_changed(events);
     }
 
-    /// Uses all records and gives out what is left.
+    /// Uses all records and emits everything left.
     pub(crate) fn finish(&mut self, events: &mut VecDeque<Event>) {
         self.use_until(u64::MAX, events);
         let since = self.latest.saturating_sub(LAST_LOOK);
@@ -236,7 +239,7 @@ impl Work {
             .values()
             .flat_map(|process| process.signals.values())
             .filter_map(|signal| signal.unfinished(since))
-            // The signal may stand for something whose record was lost.
+            // A record may have been lost whose packet or copy the signal stands for.
             .filter(|(_, from, to)| self.knowledge.losses(*from, *to) == Losses::None)
             .map(|(user, ..)| user)
             .collect();
@@ -269,7 +272,7 @@ impl Work {
         events.extend(classes.map(|class| Event::KernelClass(Box::new(class))));
     }
 
-    /// What readers should know about the times of some GPUs.
+    /// Remarks for the reader about the times of some GPUs.
     pub(crate) fn remarks(&self) -> impl Iterator<Item = String> {
         let unaligned = self.unaligned.iter().map(|(node, why)| {
             let whose = match node {
@@ -338,13 +341,14 @@ impl Work {
         }
         let signal = process.signals.entry(address).or_default();
         signal.add(user, time);
-        // It would not be used again if they had not ended; nothing more will be heard of them.
+        // The program would not reuse the signal if they had not ended, and no further reading
+        // concerns them.
         let over = signal.uses.extract_if(.., |used| used.ended);
         self.over.extend(over.map(|used| used.user));
         self.close_over(events);
     }
 
-    /// Nothing more will be heard of the uses in `over`.
+    /// Closes the uses in `over`.
     fn close_over(&mut self, events: &mut VecDeque<Event>) {
         if self.over.is_empty() {
             return;
@@ -356,7 +360,7 @@ impl Work {
         self.over = over;
     }
 
-    /// What has changed in the scratch memory of a queue.
+    /// Handles a change of a queue's scratch memory.
     fn scratch_state(&mut self, state: &gpu::ScratchState, events: &mut VecDeque<Event>) {
         let process = self.processes.get(&state.pid);
         let number = process.and_then(|process| process.current.get(&state.queue));
@@ -375,7 +379,7 @@ impl Work {
             .changed(state, &queue.info, gpu_id.unwrap_or(0), followed, events);
     }
 
-    /// Process `pid` is another program from now on, or another process.
+    /// From now on, process `pid` is another program, or another process with the same id.
     fn restart(&mut self, time: u64, pid: u32, events: &mut VecDeque<Event>) {
         let Some(process) = self.processes.remove(&pid) else {
             return;
@@ -398,7 +402,7 @@ impl Work {
         }
     }
 
-    /// The main thread of process `pid` ended, and most likely the process with it.
+    /// The main thread of process `pid` ended, and most likely the process too.
     fn exit(&mut self, pid: u32) {
         if let Some(process) = self.processes.get_mut(&pid) {
             process.signals.retain(|_, signal| !signal.uses.is_empty());
@@ -406,7 +410,7 @@ impl Work {
         }
     }
 
-    /// What is known of a packet or copy, of which something new is about to be known.
+    /// The evidence about a packet or copy, for adding to it.
     fn evidence(&mut self, user: User) -> Option<&mut Evidence> {
         match user {
             User::Packet { queue, index } => {
@@ -432,7 +436,7 @@ impl Work {
         }
     }
 
-    /// Nothing more will be heard of a use of a signal.
+    /// Closes a use of a signal, because nothing more will become known of it.
     fn close(&mut self, user: User, events: &mut VecDeque<Event>) {
         match user {
             User::Packet { queue, index } => {
@@ -448,7 +452,7 @@ impl Work {
         }
     }
 
-    /// Gives out half of what fills the memory.
+    /// Emits half of the open packets and copies, oldest first.
     fn give_up_oldest(&mut self, events: &mut VecDeque<Event>) {
         for number in 0..self.queues.len() {
             let packets = self.queues.get(number).map_or(0, Queue::len);

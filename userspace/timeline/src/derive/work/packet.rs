@@ -1,9 +1,9 @@
-//! What an AQL packet says: layouts of `hsa.h` and `amd_hsa_queue.h`, and of AMD's vendor packets.
+//! Decodes AQL packets: the layouts of `hsa.h` and `amd_hsa_queue.h`, and of AMD's vendor packets.
 
 /// Types in the low byte of a packet's header (`hsa_packet_type_t`).
 mod packet_type {
     pub(super) const VENDOR: u64 = 0;
-    /// Not written yet, or consumed: the hardware writes it when it takes a packet.
+    /// Not written yet, or consumed: the hardware writes this value when it takes a packet.
     pub(super) const INVALID: u64 = 1;
     pub(super) const KERNEL_DISPATCH: u64 = 2;
     pub(super) const BARRIER_AND: u64 = 3;
@@ -13,21 +13,21 @@ mod packet_type {
 /// (`HSA_AMD_PACKET_TYPE_EXT_KERNEL_DISPATCH`).
 const EXT_KERNEL_DISPATCH: u64 = 3;
 
-/// Work-items that a workgroup can have at most, on every AMD GPU.
+/// Maximum number of work-items in a workgroup, on every AMD GPU.
 const MAX_WORKGROUP: u64 = 1024;
 
-/// What a packet is.
+/// The kind of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// A kernel dispatch.
     Kernel,
     /// A kernel dispatch in AMD's own format.
     ExtKernel,
-    /// Anything else: a barrier, an agent dispatch, a vendor's packet.
+    /// Anything else: a barrier, an agent dispatch, or a vendor packet.
     Other,
 }
 
-/// A packet's 64 bytes.
+/// The 64 bytes of a packet.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Aql(pub(crate) [u64; 8]);
 
@@ -36,7 +36,7 @@ impl Aql {
         self.0.get(index).copied().unwrap_or(0)
     }
 
-    /// `bytes` bytes at `offset`, which do not cross a word.
+    /// `bytes` bytes at `offset`; they must not cross a word boundary.
     fn field(&self, offset: usize, bytes: u32) -> u64 {
         let shifted = self.word(offset / 8) >> (offset % 8 * 8);
         if bytes >= 8 {
@@ -55,12 +55,13 @@ impl Aql {
         self.field(0, 1) != packet_type::INVALID
     }
 
-    /// What it is. If the header has been consumed, the body tells.
+    /// The packet's kind. If the header has been consumed, the body decides.
     ///
-    /// Then a dispatch is what only a dispatch can look like: one to three dimensions in `setup` and nothing else
-    /// there, a workgroup of 1 to 1024 work-items and a grid of at least one, 1 in dimensions that are not
-    /// used, reserved bytes 0, and an aligned `kernel_object`. Barrier packets have 0 where workgroup sizes
-    /// would be, and so have agent dispatches in the second of them; AMD's `PM4_IB` has no kernel object.
+    /// A consumed packet counts as a dispatch only if nothing but a dispatch can look like it:
+    /// `setup` has one to three dimensions and nothing else, the workgroup has 1 to 1024
+    /// work-items, the grid has at least one, unused dimensions are 1, reserved bytes are 0, and
+    /// `kernel_object` is aligned. Barrier packets have 0 where the workgroup sizes would be, agent
+    /// dispatches have 0 in the second of them, and AMD's `PM4_IB` has no kernel object.
     pub(crate) fn kind(&self) -> Kind {
         match self.field(0, 1) {
             packet_type::KERNEL_DISPATCH => Kind::Kernel,
@@ -108,23 +109,24 @@ impl Aql {
             && self.signal().is_multiple_of(8)
     }
 
-    /// The barrier bit: it begins after all packets before it have ended. Reads as false in a consumed header,
-    /// of which nothing is left.
+    /// The barrier bit: the packet begins after all packets before it have ended. Always `false`
+    /// for a consumed header, which has lost the bit.
     pub(crate) fn barrier(&self) -> bool {
         self.field(0, 2) >> 8 & 1 != 0
     }
 
-    /// Whether it does nothing but wait for the packets before it: a barrier (`BARRIER_AND`) that names no signals.
+    /// Whether the packet does nothing but wait for earlier packets, i.e. is a `BARRIER_AND`
+    /// without signals.
     pub(crate) fn only_waits(&self) -> bool {
         self.field(0, 1) == packet_type::BARRIER_AND && (1..=5).all(|signal| self.word(signal) == 0)
     }
 
-    /// Work-items of a workgroup.
+    /// Workgroup size in work-items.
     pub(crate) fn workgroup(&self) -> [u32; 3] {
         [4, 6, 8].map(|offset| self.field(offset, 2) as u32)
     }
 
-    /// Work-items in all. The vendor's format counts clusters of workgroups.
+    /// Grid size in work-items. The vendor's format counts clusters of workgroups.
     pub(crate) fn grid(&self, kind: Kind) -> [u32; 3] {
         if kind != Kind::ExtKernel {
             return [12, 16, 20].map(|offset| self.half(offset));
@@ -140,27 +142,27 @@ impl Aql {
         })
     }
 
-    /// Bytes of private memory of a work-item.
+    /// Private memory per work-item, in bytes.
     pub(crate) fn private_size(&self) -> u32 {
         self.half(24)
     }
 
-    /// Bytes of group memory of a workgroup.
+    /// Group memory per workgroup, in bytes.
     pub(crate) fn group_size(&self) -> u32 {
         self.half(28)
     }
 
-    /// Address of the kernel's descriptor.
+    /// Address of the kernel descriptor.
     pub(crate) fn kernel_object(&self) -> u64 {
         self.word(4)
     }
 
-    /// Address of the arguments.
+    /// Address of the kernel's arguments.
     pub(crate) fn kernarg(&self) -> u64 {
         self.word(5)
     }
 
-    /// Completion signal, in every kind of packet at the same place; 0 if none.
+    /// Completion signal, or 0 if there is none. All kinds of packets have it at the same offset.
     pub(crate) fn signal(&self) -> u64 {
         self.word(7)
     }
@@ -172,7 +174,8 @@ mod tests {
 
     use super::*;
 
-    /// header, setup, workgroup 64×2×1, grid 640×4×1, private 16, group 32, object, arguments, signal.
+    /// A packet with header, setup, workgroup 64×2×1, grid 640×4×1, private 16, group 32, object,
+    /// arguments, and signal.
     fn dispatch() -> Aql {
         Aql([
             2 | 1 << 8 | 2 << 16 | 64 << 32 | 2 << 48,
@@ -212,7 +215,7 @@ mod tests {
 
     #[test]
     fn a_dispatch_of_clusters_is_read() {
-        // workgroup 8×4×2; clusters 3×5×7 of 2×1×1.
+        // Workgroup 8×4×2; 3×5×7 clusters of 2×1×1 workgroups.
         let packet = Aql([
             3 << 16 | 3 << 24 | 8 << 32 | 4 << 48,
             2 | 3 << 32,
@@ -235,7 +238,8 @@ mod tests {
             (packet.kind(), packet.barrier(), packet.has_type()),
             (Kind::Kernel, false, false)
         );
-        // Barrier-AND on two signals; agent dispatch of type 1 with arguments; BARRIER_VALUE; PM4_IB.
+        // Barrier-AND on two signals; agent dispatch of type 1 with arguments; BARRIER_VALUE;
+        // PM4_IB.
         for words in [
             [1, 0x7000, 0x8000, 0, 0, 0, 0, 0x9000],
             [1 | 1 << 16, 0x7000, 1, 1, 0x40, 1, 0, 0x9000],
@@ -253,7 +257,7 @@ mod tests {
         ] {
             assert_eq!(Aql(words).kind(), Kind::Other, "{words:x?}");
         }
-        // Things that a dispatch cannot have.
+        // Values that a dispatch cannot have.
         for (word, value) in [
             (0, 1 | 4 << 16 | 64 << 32 | 2 << 48),
             (0, 1 | 2 << 16 | 1024 << 32 | 2 << 48),

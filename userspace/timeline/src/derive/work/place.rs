@@ -1,4 +1,6 @@
-//! Where a dispatch without exact times most likely lies, within what is proven.
+//! Estimates where a dispatch without exact times lies within its proven bounds.
+
+use gputrace_tomography::Lengths;
 
 use super::{
     means::{Known, Pace},
@@ -6,20 +8,20 @@ use super::{
 };
 use crate::model::gpu::{Estimate, GpuTime, Quality};
 
-/// Packets behind one whose begins are asked whether it can have begun so late.
+/// How many following packets to consult when estimating how late a packet can have begun.
 const AHEAD: usize = 32;
 
-/// The last dispatch of a queue that was placed.
+/// Where the last dispatch of a queue was placed.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Placed {
-    /// When it most likely began, or the latest that one before it did, ns.
+    /// When it most likely began, or the latest begin of an earlier dispatch if that is later, ns.
     begin: u64,
     /// When it most likely ended, ns.
     end: u64,
 }
 
 impl Placed {
-    /// The time of the first of `settled`, of whose classes `known` tells, as far as they are known.
+    /// The time of the first packet of `settled`. `known` holds what is known of their classes.
     pub(crate) fn place(
         &mut self,
         settled: &[Settled],
@@ -41,9 +43,10 @@ impl Placed {
         time
     }
 
-    /// `time` of a dispatch, which begins no earlier than those before it and no later than those
-    /// behind it by their stamps, the first of which is `stamped`: a queue launches its packets in
-    /// their order. What is proven stays, and so do stamps.
+    /// Moves the begin of `time`, which is that of a dispatch, into queue order: a queue launches its
+    /// packets in order, so a packet begins no earlier than those before it, and no later than the
+    /// stamped begin of any packet after it, the first of which is `stamped`. Proven bounds and
+    /// stamps are unchanged.
     fn in_order(&self, time: GpuTime, stamped: u64) -> GpuTime {
         let (Quality::Sampled, Some(latest)) = (time.quality, time.begin_window.latest) else {
             return time;
@@ -77,7 +80,10 @@ impl Placed {
         }
         let earliest = time.begin_window.earliest.min(begun);
         if let Some(mean) = class.mean {
-            let mean_ns = mean.value as u64;
+            let mean_ns = class
+                .lengths
+                .and_then(|lengths| only_length(lengths, &time))
+                .unwrap_or(mean.value) as u64;
             let waits = first.slot.barrier;
             let free = if waits {
                 self.end.saturating_add(pace.gap)
@@ -99,7 +105,8 @@ impl Placed {
                 end: end.max(begin),
                 estimate: Some(Estimate {
                     class: class.class,
-                    error: mean.error as u64,
+                    // Rounded up, so that no estimate looks exact.
+                    error: mean.error.ceil() as u64,
                 }),
                 ..time
             };
@@ -107,21 +114,46 @@ impl Placed {
         if time.quality != Quality::Sampled {
             return time;
         }
-        // Where the queue may have run dry, it was not at work longer than others of its kind at most.
-        let may_be_dry = first.next.is_none_or(|next| next > time.begin);
+        // Into a queue that had run dry, it began when it was submitted, not when it was seen to
+        // have begun: that may be as late as the next submission.
+        let submitted = first.slot.evidence.earliest;
+        let was_dry = first.slot.barrier && self.end <= submitted;
+        let begin = if was_dry {
+            let not_before = not_before(first, pace).max(earliest).min(begun);
+            submitted
+                .saturating_add(pace.latency)
+                .clamp(not_before, begun)
+        } else {
+            time.begin
+        };
+        // Where the queue may have run dry, it was not at work longer than others of its kind at
+        // most.
+        let may_be_dry = first.next.is_none_or(|next| next >= begin);
         let most = class.shortest.filter(|_| may_be_dry).unwrap_or(u64::MAX);
-        let end = time.end.min(time.begin.saturating_add(most));
+        let end = time.end.min(begin.saturating_add(most));
         GpuTime {
+            begin,
             end: end
                 .clamp(time.end_window.earliest.min(ended), ended)
-                .max(time.begin),
+                .max(begin),
             ..time
         }
     }
 }
 
-/// When the recorder looked last and the packet had not begun, as far as the index is reported at once or in the steps that it
-/// seems to be, ns. Hardware may report late, so this is no proof.
+/// The one of two lengths, ns, that is within what is proven of a dispatch; `None` if both are, or
+/// none.
+fn only_length(lengths: Lengths, time: &GpuTime) -> Option<f64> {
+    let (begin, end) = (time.begin_window, time.end_window);
+    let most = end.latest?.saturating_sub(begin.earliest) as f64;
+    let least = end.earliest.saturating_sub(begin.latest?) as f64;
+    let fits = |length: &f64| (least..=most).contains(length);
+    let mut fitting = [lengths.shorter, lengths.longer].into_iter().filter(fits);
+    fitting.next().filter(|_| fitting.next().is_none())
+}
+
+/// When the recorder looked last and the packet had not begun, as far as the index is reported at
+/// once or in the steps that it seems to be, ns. Hardware may report late, so this is no proof.
 fn not_before(settled: &Settled, pace: Pace) -> u64 {
     let Some((looked, index)) = settled.slot.evidence.looked else {
         return 0;
@@ -132,8 +164,10 @@ fn not_before(settled: &Settled, pace: Pace) -> u64 {
     }
 }
 
-/// Until when the first surely ran, as the next one, which waited for it, had not begun; 0 if nothing says so. Otherwise single
-/// kernels would be cut short where looks bound them and never be longer than their mean, and all of them together too short.
+/// The time until which the first packet certainly ran, because the next one, which waited for it,
+/// had not begun; 0 if nothing shows that. Without this, kernels would be cut short where looks
+/// bound them but would never be longer than their mean, so that all of them together would be too
+/// short.
 fn ran_until(ended_by_mean: u64, first: &Settled, next: Option<&Settled>, pace: Pace) -> u64 {
     let waited = |next: &&Settled| {
         next.index == first.index.wrapping_add(1)
@@ -144,7 +178,8 @@ fn ran_until(ended_by_mean: u64, first: &Settled, next: Option<&Settled>, pace: 
         .map_or(0, |next| not_before(next, pace).saturating_sub(pace.gap))
 }
 
-/// How much earlier the first must have begun for those behind it to have begun when they were seen to have.
+/// How much earlier than `begin` the first packet must have begun, given when those after it were
+/// seen to have begun.
 fn too_late(begin: u64, settled: &[Settled], known: &[Option<Known>], pace: Pace) -> u64 {
     let mut late = 0;
     let mut at = begin;
@@ -186,7 +221,8 @@ mod tests {
         step: Some(1),
     };
 
-    /// Dispatches with the barrier bit submitted at these times, us, and looks: read index, time and time of the look before.
+    /// Dispatches with the barrier bit, submitted at these times in us, and looks: read index,
+    /// time, and time of the previous look.
     fn settled(submitted: &[u64], looks: &[(u64, u64, u64)]) -> Vec<Settled> {
         let mut queue = Queue::new(QueueInfo::default(), 0, false);
         for (index, time) in submitted.iter().enumerate() {
@@ -215,11 +251,12 @@ mod tests {
                 value: (us * US) as f64,
                 error: 2e3,
             }),
+            lengths: None,
             shortest: shortest.map(|us| us * US),
         })
     }
 
-    /// Times of all in turn, us.
+    /// The times of all dispatches in turn, us.
     fn placed(settled: &[Settled], known: &[Option<Known>]) -> Vec<(GpuTime, u64, u64)> {
         let mut placed = Placed::default();
         (0..settled.len())
@@ -248,7 +285,7 @@ mod tests {
             .take(3)
             .map(|(_, begin, end)| (*begin, *end))
             .collect();
-        // The look at 1100 saw that the second had not begun, so the first one still ran.
+        // The look at 1100 us showed that the second had not begun, so the first was still running.
         assert_eq!(spans, [(1010, 1095), (1100, 1160), (1165, 1235)]);
         for (time, ..) in times.iter().take(3) {
             let estimate = time.estimate.unwrap();
@@ -262,7 +299,7 @@ mod tests {
 
     #[test]
     fn what_is_proven_bounds_what_is_drawn() {
-        // The second had begun at 1100 us, whatever the first one's mean.
+        // The second had begun at 1100 us, regardless of the first one's mean.
         let settled = settled(&[1000, 1001, 1002], &[(2, 1100, 900), (3, 1200, 1100)]);
         let known = [known(Some(500), None), known(Some(500), None), None];
         for (time, begin, end) in placed(&settled, &known).into_iter().take(2) {
@@ -275,8 +312,37 @@ mod tests {
     }
 
     #[test]
+    fn of_two_lengths_only_one_may_be_possible() {
+        let window = |earliest: u64, latest: u64| Window {
+            earliest: earliest * US,
+            latest: Some(latest * US),
+        };
+        let time = |begins, ends| GpuTime {
+            begin_window: begins,
+            end_window: ends,
+            ..GpuTime::default()
+        };
+        let lengths = Lengths {
+            shorter: 100e3,
+            longer: 900e3,
+            longer_share: 0.3,
+        };
+        let only = |time: GpuTime| only_length(lengths, &time);
+        let short = time(window(1000, 1010), window(1020, 1300));
+        assert_eq!(only(short), Some(100e3));
+        let long = time(window(1000, 1010), window(1200, 2300));
+        assert_eq!(only(long), Some(900e3));
+        let either = time(window(1000, 1010), window(1020, 2300));
+        assert_eq!(only(either), None);
+        let neither = time(window(1000, 1010), window(1020, 1050));
+        assert_eq!(only(neither), None);
+        assert_eq!(only(GpuTime::default()), None);
+    }
+
+    #[test]
     fn those_behind_say_how_late_the_first_began() {
-        // The third had begun at 1200 us, so the first one's 100 and the second one's 50 us began early enough.
+        // The third had begun at 1200 us, so the first one's 100 us and the second one's 50 us
+        // began early enough.
         let settled = settled(
             &[1000, 1001, 1002, 1003],
             &[(3, 1165, 900), (4, 1300, 1200)],
@@ -293,7 +359,7 @@ mod tests {
 
     #[test]
     fn idle_is_no_work_of_a_class_without_a_mean() {
-        // The second was submitted 4 ms after the first: nobody knows when that ended.
+        // The second was submitted 4 ms after the first, whose end is unknown.
         let settled = settled(
             &[1000, 5000, 9000],
             &[(1, 1050, 900), (2, 5050, 4950), (3, 9050, 8950)],
@@ -307,8 +373,30 @@ mod tests {
     }
 
     #[test]
+    fn a_kernel_begins_when_it_is_submitted_into_a_queue_that_had_run_dry() {
+        // Doorbells are the only looks: each sees that the kernel before it has been taken.
+        let settled = settled(
+            &[1000, 1500, 2000, 2500],
+            &[
+                (1, 1500, 1000),
+                (2, 2000, 1500),
+                (3, 2500, 2000),
+                (4, 3000, 2500),
+            ],
+        );
+        let shortest = [known(None, Some(40)); 4];
+        let spans: Vec<(u64, u64)> = placed(&settled, &shortest)
+            .iter()
+            .map(|(_, begin, end)| (*begin, *end))
+            .collect();
+        // Nothing tells when the last one ended.
+        assert_eq!(spans[..3], [(1010, 1050), (1510, 1550), (2010, 2050)]);
+    }
+
+    #[test]
     fn begins_keep_the_order_of_the_queue() {
-        // The looks place the first one's begin at 1095 us; of the second they say only that it began by 1200 us.
+        // The looks place the first one's begin at 1095 us. For the second they show only that it
+        // had begun by 1200 us.
         let mut settled = settled(&[1000, 1001, 1002], &[]);
         let window = Window {
             earliest: 1001 * US,
@@ -331,7 +419,8 @@ mod tests {
         let times = placed(&settled, &[None; 3]);
         assert_eq!((times[0].1, times[1].1, times[1].2), (1095, 1095, 1200));
 
-        // The third has stamps: those before it began no later, as far as it is proven that they can have.
+        // The third has stamps. Those before it began no later, as far as their proven bounds
+        // allow.
         settled[2].time = GpuTime {
             quality: Quality::Exact,
             begin: 1090 * US,

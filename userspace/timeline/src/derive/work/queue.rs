@@ -1,14 +1,17 @@
 //! The packets of one queue, and what they prove about each other.
 //!
-//! A queue takes its packets in order. A packet with the barrier bit begins after all packets before it have
-//! ended; without it, packets overlap as they like. So:
+//! A queue takes its packets in order. A packet with the barrier bit begins after all packets
+//! before it have ended; packets without it may overlap. Therefore:
 //!
-//! * No packet begins before a doorbell with its index or a higher one rang. Where the record of such a doorbell
-//!   may have been lost, only the packet's header tells: one that was still valid had not been taken.
-//! * Packets are taken in order, so one does not begin before another before it was seen not to be taken.
-//! * A packet with the barrier bit begins after the earliest possible ends of all packets before it.
-//! * A read index beyond a packet proves that it has begun. One that has not moved proves nothing: hardware may
-//!   report it late.
+//! * No packet begins before the first doorbell with its index or a higher one. If the record of
+//!   such a doorbell may have been lost, only the packet's header tells: while the header was still
+//!   valid, the packet had not been taken.
+//! * Packets are taken in order, so a packet begins after the last time at which an earlier packet
+//!   was seen not yet taken.
+//! * A packet with the barrier bit begins after the earliest possible ends of all packets before
+//!   it.
+//! * A read index past a packet proves that the packet has begun. A read index that has not moved
+//!   proves nothing, because the hardware may report it late.
 //! * A packet ended before any later packet with the barrier bit began.
 
 use std::collections::VecDeque;
@@ -25,32 +28,32 @@ use crate::{
     model::gpu::{GpuTime, Origin, QueueInfo},
 };
 
-/// For how long the own doorbell of a packet that was read before it is waited for, ns. It rings as soon as
-/// its thread runs again.
+/// How long to wait for the own doorbell of a packet that was read before it rang, ns. The doorbell
+/// rings as soon as its thread runs again.
 const GRACE: u64 = 100_000_000;
 
-/// Changes of the read index that are remembered for packets whose records come late.
+/// Number of read index changes remembered for packets whose records come late.
 const SAMPLES: usize = 1024;
 
-/// The longest time between two threads' doorbells for neighbouring packets, ns; what is known of a packet that
-/// had been taken before its own doorbell while records of others are missing.
+/// Maximum time between two threads' doorbells for neighbouring packets, ns. This is all that is
+/// known of a packet that was taken before its own doorbell while records of others are missing.
 const HURRY: u64 = 1_000_000_000;
 
-/// Packets whose memory is kept for those to come: what becomes due at a time.
+/// Number of packets whose memory is kept for reuse: as many as become due at a time.
 const SPARE: usize = 1 << 12;
 
-/// Packets behind one whose begins are asked whether its stamps can be true.
+/// How many neighbouring packets to consult when checking that a packet's timestamps are plausible.
 const NEIGHBOURS: usize = 8;
 
-/// What is seen this long before the last record of a recording is seen at its end, ns: the recorder's last
-/// look takes its time.
+/// What was seen this long before the last record, ns, counts as seen at the end of the recording:
+/// the recorder's last look takes time.
 pub(crate) const LAST_LOOK: u64 = 2_000_000_000;
 
-/// A packet that the read index has not passed for this long after its doorbell is stuck, ns. Hardware that
-/// reports late does not do so by seconds.
+/// A packet is stuck if the read index has not passed it for this long after its doorbell, ns.
+/// Hardware that reports late is not late by seconds.
 const STUCK: u64 = 1_000_000_000;
 
-/// A packet that may still become better known.
+/// A packet about which more may still become known.
 #[derive(Debug)]
 pub(crate) struct Slot {
     pub(crate) origin: Origin,
@@ -58,17 +61,17 @@ pub(crate) struct Slot {
     pub(crate) kind: Kind,
     pub(crate) barrier: bool,
     pub(crate) read_later: bool,
-    /// Number of the dispatch; 0 for other packets.
+    /// Number of the dispatch, or 0 for other packets.
     pub(crate) dispatch: u64,
-    /// Whether its signal may still tell something.
+    /// Whether its signal may still provide information.
     pub(crate) open: bool,
     pub(crate) evidence: Evidence,
-    /// When it was last seen that it had not been taken: its header was valid.
+    /// When it was last seen not yet taken, i.e. with a valid header.
     untaken: Option<u64>,
-    /// Whether its own doorbell may still ring. If it never does, either it was announced with others, or its own doorbell
-    /// was lost.
+    /// Whether its own doorbell may still ring. If it never does, the packet was either announced
+    /// together with others, or the record of its doorbell was lost.
     pub(crate) before_doorbell: bool,
-    /// Whether records of packets were lost about then.
+    /// Whether records of packets were lost at about that time.
     losses: bool,
 }
 
@@ -78,38 +81,39 @@ impl Slot {
     }
 }
 
-/// A packet of which all is known that ever will be.
+/// A packet about which nothing more can become known.
 #[derive(Debug)]
 pub(crate) struct Settled {
     pub(crate) index: u64,
-    /// Between these times its own doorbell must have rung, if it had one and that was lost; ns.
+    /// The time range in which its own doorbell must have rung, if there was one whose record was
+    /// lost, ns.
     pub(crate) silent: Option<(u64, u64)>,
     pub(crate) slot: Box<Slot>,
     pub(crate) time: GpuTime,
-    /// When the packet behind it was submitted, ns, if that waits for it.
+    /// When the next packet was submitted, ns, if it waits for this one.
     pub(crate) next: Option<u64>,
     /// The earliest begin by the stamps of kernels behind it, ns, whether those leave the queue now
     /// or not; `u64::MAX` if nothing behind it has stamps.
     pub(crate) stamped: u64,
 }
 
-/// What became of a packet's record.
+/// The effect of inserting a packet's record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Inserted {
     /// The packet is new.
     New,
-    /// It was known; at most, its thread and calls are now known better.
+    /// The packet was known. At most, its thread and calls are now known better.
     Known,
 }
 
-/// How much [`Queue::settle`] has to settle.
+/// Which packets [`Queue::settle`] settles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Settle {
-    /// Packets of which nothing more can be learned.
+    /// Packets about which nothing more can become known.
     Ripe,
-    /// At least so many, oldest first.
+    /// At least this many packets, oldest first.
     AtLeast(usize),
-    /// All, because the recording ended; its last record was made at this time.
+    /// All packets, because the recording ended. The value is the time of its last record.
     All(u64),
 }
 
@@ -117,38 +121,38 @@ pub(crate) enum Settle {
 #[derive(Debug)]
 pub(crate) struct Queue {
     pub(crate) info: QueueInfo,
-    /// When it was destroyed or replaced.
+    /// When the queue was destroyed or replaced.
     pub(crate) retired: Option<u64>,
     slots: Slots<Slot>,
-    /// Memory of packets that were settled, for those to come.
+    /// Memory of settled packets, kept for reuse.
     #[expect(clippy::vec_box, reason = "the boxes are what is kept")]
     spare: Vec<Box<Slot>>,
     seen: Gaps,
-    /// Read indices that were higher than all before, with when.
+    /// Read indices higher than all earlier ones, with their times.
     samples: VecDeque<(u64, u64)>,
-    /// When the read index was last read by anybody.
+    /// When the read index was last read, by anyone.
     observed: u64,
-    /// The last look at the queue by the recorder: when, and the read index.
+    /// The recorder's last look at the queue: the time, and the read index.
     last_look: Option<(u64, u64)>,
-    /// A time before all packets: [`HURRY`] before the first record of one.
+    /// A time before all packets: [`HURRY`] before the first packet's record.
     pub(crate) since: u64,
-    /// Whether its very first packet is known, or may have been lost: then nothing of it is said to be older than the
-    /// recording.
+    /// Whether the queue's very first packet is known or may have been lost. In either case the
+    /// queue is not reported as older than the recording.
     pub(crate) from_first: bool,
-    /// Looks before this may have been at the queue that had the address before.
+    /// Looks before this time may have been at an earlier queue at the same address.
     looks_from: u64,
-    /// Packets below have been settled, and did not all end before `floor`.
+    /// Packets below this index are settled. Not all of them ended before `floor`.
     settled: u64,
     floor: u64,
-    /// When the last of them was seen that had not been taken.
+    /// When the last settled packet was seen not yet taken.
     untaken: u64,
-    /// When the last doorbell rang that is known to be of one of them.
+    /// When the last doorbell known to belong to a settled packet rang.
     rung: u64,
 }
 
 impl Queue {
-    /// A queue whose first packet was submitted at `first`; `reuses` says whether another queue was at its
-    /// address before.
+    /// A queue whose first packet was submitted at `first`. `reuses` says whether there was another
+    /// queue at its address before.
     pub(crate) fn new(info: QueueInfo, first: u64, reuses: bool) -> Self {
         let since = first.saturating_sub(HURRY);
         Self {
@@ -174,7 +178,7 @@ impl Queue {
         }
     }
 
-    /// Packets that are not settled.
+    /// Number of packets that are not settled.
     pub(crate) fn len(&self) -> usize {
         self.slots.len()
     }
@@ -187,7 +191,7 @@ impl Queue {
         self.slots.get_mut(index)
     }
 
-    /// The packet at `index` did not begin before this, ns.
+    /// The packet at `index` did not begin before this time, ns.
     pub(crate) fn earliest(&self, index: u64) -> Option<u64> {
         let slot = self.slots.get(index)?;
         if self.is_announced(index, slot) {
@@ -203,8 +207,9 @@ impl Queue {
         Some(untaken.min(slot.evidence.earliest))
     }
 
-    /// Whether the doorbell that first announced a packet is certainly known: its own, at which it had not been
-    /// taken, or a later packet's of which none is missing.
+    /// Whether the doorbell that first announced a packet is known for certain. This is its own
+    /// doorbell if the packet had not been taken when it rang, or a later packet's if none of those
+    /// is missing.
     fn is_announced(&self, index: u64, slot: &Slot) -> bool {
         let above = index.saturating_add(1);
         let all_above =
@@ -212,14 +217,14 @@ impl Queue {
         slot.untaken.is_some() || !slot.losses && all_above()
     }
 
-    /// Takes back the memory of a packet that was settled.
+    /// Keeps the memory of a settled packet for reuse.
     pub(crate) fn recycle(&mut self, slot: Box<Slot>) {
         if self.spare.len() < SPARE {
             self.spare.push(slot);
         }
     }
 
-    /// Nothing will be heard of its signals any more.
+    /// Retires the queue: nothing more will become known of its packets' signals.
     pub(crate) fn abandon(&mut self, time: u64) {
         self.retired.get_or_insert(time);
         for slot in self.slots.iter_mut() {
@@ -227,7 +232,8 @@ impl Queue {
         }
     }
 
-    /// Adds a packet. `origin` is that of the record; `losses` says whether records were lost about then.
+    /// Adds a packet. `origin` is that of its record. `losses` says whether records were lost at
+    /// about that time.
     pub(crate) fn insert(&mut self, packet: &Packet, origin: Origin, losses: bool) -> Inserted {
         let (index, time) = (packet.index, packet.time);
         let before_doorbell = packet.flags & packet_flags::BEFORE_DOORBELL != 0;
@@ -249,13 +255,13 @@ impl Queue {
             }
             return Inserted::Known;
         }
-        // A higher doorbell announces lower packets, too.
+        // A doorbell for a higher index also announces all lower packets.
         let mut earliest = match self.slots.from(index).next() {
             Some(above) => time.min(above.evidence.earliest),
             None => time,
         };
         if index < self.settled {
-            // Those above it are forgotten.
+            // The packets above it are settled and forgotten.
             earliest = earliest.min(self.since);
         }
         for slot in self.slots.before_mut(index) {
@@ -293,7 +299,8 @@ impl Queue {
         Inserted::New
     }
 
-    /// The read index was at least `read_index` at `time`, and less when it was `looked` at before (0 if nobody says).
+    /// The read index was at least `read_index` at `time`, and lower at the previous look at
+    /// `looked` (0 if unknown).
     pub(crate) fn sample(&mut self, read_index: u64, time: u64, looked: u64) {
         let looked = looked.max(self.observed);
         self.observed = self.observed.max(time);
@@ -301,7 +308,7 @@ impl Queue {
         if read_index <= before {
             return;
         }
-        // As if they had begun at equal distances since then.
+        // Assume that the packets began at equal distances since the previous look.
         let steps = u128::from(read_index - before);
         let width = u128::from(if looked == 0 {
             0
@@ -323,7 +330,8 @@ impl Queue {
         }
     }
 
-    /// The recorder has looked at the queue; false if it may have been another one.
+    /// Handles a look at the queue by the recorder. Returns `false` if it may have been at another
+    /// queue.
     pub(crate) fn look(&mut self, read_index: u64, time: u64, looked: u64) -> bool {
         if time < self.looks_from {
             return false;
@@ -333,9 +341,10 @@ impl Queue {
         true
     }
 
-    /// Whether stamps can be those of the packet at `index`, or must be those of a later use of its signal whose
-    /// record was lost: they would contradict what the queue proves, or could as well be those of a packet that
-    /// is missing. With `losses`, that may be the one behind the last one seen, or one before that still ran.
+    /// Whether stamps can belong to the packet at `index`. Otherwise they belong to a later use of
+    /// its signal whose record was lost: they contradict what the queue proves, or could as well
+    /// belong to a missing packet. With `losses`, the missing packet may be the one after the last
+    /// one seen, or an earlier one that was still running.
     pub(crate) fn can_be(&self, index: u64, exact: &Exact, losses: bool) -> bool {
         let Some(slot) = self.slots.get(index) else {
             return false;
@@ -358,14 +367,16 @@ impl Queue {
             && missing.is_none_or(|missing| exact.begin.high() < missing)
     }
 
-    /// Takes out packets whose times are final, oldest first. `now` is how far the records have been read.
+    /// Removes packets whose times are final, oldest first. `now` is how far the records have been
+    /// read.
     pub(crate) fn settle(&mut self, now: u64, how: Settle, settled: &mut Vec<Settled>) {
-        // They come out in order, so while the first one waits, there is nothing to find out.
+        // Packets leave in order, so while the first one waits, there is nothing to do.
         let is_waiting = self.slots.first().is_none_or(|(_, slot)| slot.open);
         if is_waiting && how == Settle::Ripe {
             return;
         }
-        // Backwards: by when had what follows begun, and since when may an open packet behind tell more?
+        // Backwards: by when had the following packets begun, and since when may an open packet
+        // further back tell more?
         let mut behind = Vec::with_capacity(self.slots.len());
         let (mut followed, mut open_since, mut stamped) = (None, None, u64::MAX);
         for slot in self.slots.iter().rev() {
@@ -393,7 +404,7 @@ impl Queue {
         };
         let mut waits = false;
         let mut count = 0;
-        // Forwards: which are final, and when can those behind them have begun?
+        // Forwards: which packets are final, and when can those after them have begun?
         while let Some((index, slot)) = self.slots.first() {
             let (followed, open_since, stamped) = behind.pop().unwrap_or((None, None, u64::MAX));
             let ripe = !slot.open
@@ -451,8 +462,8 @@ impl Queue {
         }
     }
 
-    /// The first packet that is known not to have ended because the read index stood still until the end, and
-    /// until when a packet must have been submitted to be stuck behind it.
+    /// The first packet known to be unfinished because the read index did not move until the end,
+    /// and the latest submission time of packets stuck behind it.
     fn stuck_from(&self, stop: u64) -> Option<(u64, u64)> {
         let (time, read_index) = self.last_look?;
         if time.saturating_add(LAST_LOOK) < stop {
@@ -463,7 +474,7 @@ impl Queue {
         if next.origin.time > until {
             return None;
         }
-        // One that was taken, and that the next one waits for.
+        // The last packet taken, if the next one waits for it.
         let taken = read_index.checked_sub(1)?;
         let waited_for = next.barrier && self.slots.get(taken).is_some_and(|slot| slot.barrier);
         Some((if waited_for { taken } else { read_index }, until))
@@ -471,186 +482,4 @@ impl Queue {
 }
 
 #[cfg(test)]
-mod tests {
-    use zerocopy::FromZeros as _;
-
-    use super::*;
-    use crate::{derive::work::evidence::Stamp, model::gpu::Quality};
-
-    const MS: u64 = 1_000_000;
-
-    /// A dispatch with the barrier bit; consumed or not, signalled or not.
-    fn packet(index: u64, time: u64, signal: u64) -> Packet {
-        let mut packet = Packet::new_zeroed();
-        (packet.index, packet.time) = (index, time);
-        packet.packet = [
-            2 | 1 << 8 | 1 << 16 | 64 << 32 | 1 << 48,
-            1 | 64 << 32,
-            1 | 1 << 32,
-            0,
-            64,
-            0,
-            0,
-            signal,
-        ];
-        packet
-    }
-
-    fn insert(queue: &mut Queue, packet: &Packet) -> Inserted {
-        let origin = Origin {
-            time: packet.time,
-            ..Origin::default()
-        };
-        queue.insert(packet, origin, false)
-    }
-
-    fn queue() -> Queue {
-        Queue::new(QueueInfo::default(), 0, false)
-    }
-
-    fn settle(queue: &mut Queue, now: u64, how: Settle) -> Vec<(u64, GpuTime)> {
-        let mut settled = Vec::new();
-        queue.settle(now, how, &mut settled);
-        settled
-            .iter()
-            .map(|settled| (settled.index, settled.time))
-            .collect()
-    }
-
-    fn stamp(queue: &mut Queue, index: u64, begin: u64, end: u64) {
-        let stamp = |time| Stamp {
-            time,
-            uncertainty: 10,
-        };
-        let slot = queue.slot_mut(index).unwrap();
-        slot.open = false;
-        slot.evidence.exact = Some(Exact {
-            begin: stamp(begin),
-            end: stamp(end),
-        });
-    }
-
-    #[test]
-    fn packets_wait_for_what_may_still_tell_more() {
-        let mut queue = queue();
-        insert(&mut queue, &packet(0, MS, 0));
-        insert(&mut queue, &packet(1, 2 * MS, 8));
-        insert(&mut queue, &packet(2, 3 * MS, 0));
-        queue.sample(3, 10 * MS, 0);
-        assert_eq!(
-            settle(&mut queue, 20 * MS, Settle::Ripe),
-            [],
-            "packet 1 may say when packet 0 ended"
-        );
-        stamp(&mut queue, 1, 4 * MS, 5 * MS);
-        let settled = settle(&mut queue, 20 * MS, Settle::Ripe);
-        let [(0, first), (1, second)] = settled[..] else {
-            unreachable!("{settled:?}")
-        };
-        assert_eq!(
-            (first.quality, first.begin, first.end),
-            (Quality::Bounded, MS, 4 * MS + 10)
-        );
-        assert_eq!(second.quality, Quality::Exact);
-        let settled = settle(&mut queue, 20 * MS, Settle::All(20 * MS));
-        let [(2, third)] = settled[..] else {
-            unreachable!("{settled:?}")
-        };
-        assert_eq!(
-            (third.quality, third.begin),
-            (Quality::Submitted, 5 * MS - 10)
-        );
-        assert_eq!(third.begin_window.latest, Some(10 * MS));
-    }
-
-    #[test]
-    fn packets_know_the_stamps_of_those_behind_that_stay() {
-        let mut queue = queue();
-        for index in 0..50 {
-            insert(&mut queue, &packet(index, MS, 0));
-        }
-        let mut last = packet(50, MS, 8);
-        last.flags = packet_flags::BEFORE_DOORBELL;
-        insert(&mut queue, &last);
-        stamp(&mut queue, 50, 4 * MS, 5 * MS);
-        // The read index was seen beyond all of them just when the last one began, by the clock's
-        // uncertainty.
-        queue.sample(51, 4 * MS + 5, 4 * MS - 50);
-        let mut settled = Vec::new();
-        queue.settle(20 * MS, Settle::Ripe, &mut settled);
-        assert_eq!(
-            (settled.len(), queue.len()),
-            (50, 1),
-            "its own doorbell may still ring"
-        );
-        assert!(settled.iter().all(|one| one.stamped == 4 * MS));
-    }
-
-    #[test]
-    fn the_oldest_can_be_forced_out_and_late_ones_say_little() {
-        let mut queue = queue();
-        for index in [5, 7, 8] {
-            insert(&mut queue, &packet(index, index * MS, 8));
-        }
-        assert_eq!(settle(&mut queue, 20 * MS, Settle::AtLeast(2)).len(), 2);
-        assert_eq!(queue.len(), 1);
-        assert_eq!(insert(&mut queue, &packet(5, 5 * MS, 8)), Inserted::Known);
-        assert_eq!(insert(&mut queue, &packet(6, 6 * MS, 8)), Inserted::New);
-        let settled = settle(&mut queue, 20 * MS, Settle::All(20 * MS));
-        let indices: Vec<u64> = settled.iter().map(|(index, _)| *index).collect();
-        assert_eq!(indices, [6, 8]);
-    }
-
-    #[test]
-    fn stamps_that_may_be_a_missing_packet_s_are_nobody_s() {
-        let exact = |begin, end| Exact {
-            begin: Stamp {
-                time: begin,
-                uncertainty: 10,
-            },
-            end: Stamp {
-                time: end,
-                uncertainty: 10,
-            },
-        };
-        let mut queue = queue();
-        insert(&mut queue, &packet(0, MS, 8));
-        insert(&mut queue, &packet(1, 2 * MS, 0));
-        assert!(queue.can_be(0, &exact(3 * MS, 4 * MS), false));
-        assert!(
-            !queue.can_be(0, &exact(3 * MS, 4 * MS), true),
-            "maybe packet 2's"
-        );
-        insert(&mut queue, &packet(3, 5 * MS, 8));
-        assert!(
-            !queue.can_be(0, &exact(3 * MS, 4 * MS), false),
-            "packet 2's record is missing"
-        );
-        assert!(
-            queue.can_be(0, &exact(MS, 4 * MS), false),
-            "packet 2 came later"
-        );
-        queue.sample(1, 6 * MS, 0);
-        assert!(
-            !queue.can_be(0, &exact(7 * MS, 8 * MS), false),
-            "it had begun before"
-        );
-    }
-
-    #[test]
-    fn a_queue_that_stands_still_is_stuck() {
-        let mut queue = queue();
-        for index in 0..4 {
-            insert(&mut queue, &packet(index, (index + 1) * MS, 0));
-        }
-        insert(&mut queue, &packet(4, 2_999 * MS, 0));
-        queue.look(2, 3_000 * MS, 0);
-        let settled = settle(&mut queue, 3_000 * MS, Settle::All(3_000 * MS));
-        let unfinished: Vec<bool> = settled.iter().map(|(_, time)| time.unfinished).collect();
-        assert_eq!(
-            unfinished,
-            [false, true, true, true, true],
-            "1 was taken and 2 waits for it; all others wait in turn"
-        );
-    }
-}
+mod tests;

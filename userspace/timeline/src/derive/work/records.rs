@@ -1,33 +1,35 @@
-//! Records about the GPU on their way into the order of time.
+//! Puts records about the GPU into order of time.
 
 use std::collections::BTreeMap;
 
 use crate::model::item::Item;
 
-/// Bits of the time, in ns, within one slice: 8 ms, a fraction of the time that records wait.
+/// Log2 of the width of a time slice in ns. A slice is 8 ms, a fraction of the time that records
+/// wait.
 const SLICE_BITS: u32 = 23;
 
-/// Slices whose memory is kept.
+/// Number of slices whose memory is kept for reuse.
 const SPARE: usize = 4;
 
-/// Records that wait for those made before them, by slices of time: what waits longer is not sorted and moved again
-/// each time that something is due.
+/// Records waiting for records that were made before them, grouped into slices of time, so that
+/// records that wait longer are not sorted and moved again each time that something is due.
 #[derive(Debug, Default)]
 pub(crate) struct Records {
     slices: BTreeMap<u64, Vec<Item>>,
     count: usize,
-    /// Memory of slices that are over, for those to come, and of their orders.
+    /// Memory of finished slices and of their orders, kept for reuse.
     spare: Vec<Vec<Item>>,
     spare_orders: Vec<Vec<(u64, u32)>>,
 }
 
-/// Records of a slice, in order of time, then of the capture. They stay where they are, and only their places are sorted.
+/// Records of a slice in order of time and, for equal times, of the capture. Only their positions
+/// are sorted; the records do not move.
 #[derive(Debug, Default)]
 pub(crate) struct Due {
     items: Vec<Item>,
-    /// Times and places in `items`.
+    /// Times, and positions in `items`.
     order: Vec<(u64, u32)>,
-    /// Whether those behind them in their slice were not taken out.
+    /// Whether later records of the same slice were left behind.
     is_part: bool,
 }
 
@@ -36,7 +38,7 @@ impl Due {
         self.order.len()
     }
 
-    /// Whether later records of the slice have been left where they were.
+    /// Whether later records of the same slice were left behind.
     pub(crate) fn is_part(&self) -> bool {
         self.is_part
     }
@@ -69,24 +71,25 @@ impl Records {
         self.count
     }
 
-    /// Takes out what was made at or before `until` of the first slice; `None` if the slice is later. If what is taken
-    /// out is part of the slice, there is no more.
+    /// Takes out the records of the first slice that were made at or before `until`; `None` if the
+    /// slice is later. If they are only part of the slice, no more records are due.
     pub(crate) fn due(&mut self, until: u64) -> Option<Due> {
         let first = self.slices.first_key_value()?;
         (*first.0 <= until >> SLICE_BITS)
             .then(|| self.take(|order| order.partition_point(|(time, _)| *time <= until)))?
     }
 
-    /// Takes out the oldest of the first slice, not more than `count`; `None` if there are none, or `count` is 0.
+    /// Takes out the oldest records of the first slice, at most `count`; `None` if there are none,
+    /// or `count` is 0.
     pub(crate) fn oldest(&mut self, count: usize) -> Option<Due> {
         (count > 0).then(|| self.take(|order| order.len().min(count)))?
     }
 
-    /// Takes as many out of the first slice as `count` says of their order.
+    /// Takes as many records out of the first slice as `count` returns for their order.
     fn take(&mut self, count: impl FnOnce(&[(u64, u32)]) -> usize) -> Option<Due> {
         let (number, items) = self.slices.pop_first()?;
         let mut order = self.spare_orders.pop().unwrap_or_default();
-        // A slice has far fewer than 2³².
+        // A slice has far fewer than 2³² records.
         order.extend(items.iter().map(Item::time).zip(0..));
         order.sort_unstable();
         let count = count(&order).min(order.len());
@@ -96,7 +99,7 @@ impl Records {
             let rest = rest
                 .iter()
                 .filter_map(|(_, place)| items.get(*place as usize));
-            // They are in order, so what comes into the slice later stands behind.
+            // The rest is in order, so records that arrive later for this slice come after it.
             let mut left = self.spare.pop().unwrap_or_default();
             left.extend(rest.copied());
             self.slices.insert(number, left);
@@ -110,7 +113,7 @@ impl Records {
         })
     }
 
-    /// Takes back the memory.
+    /// Keeps the memory for reuse.
     pub(crate) fn recycle(&mut self, mut due: Due) {
         if self.spare.len() < SPARE {
             due.items.clear();
@@ -138,13 +141,13 @@ mod tests {
             ),
         ) {
             let mut records = Records::default();
-            // The same, done simply: all sorted each time, by a sort that keeps the order of equals.
+            // A simple reference implementation: sorts everything each time, with a stable sort.
             let mut simple: Vec<Item> = Vec::new();
             let mut pid = 0;
             for (times, action, amount) in steps {
                 for time in times {
                     pid += 1;
-                    // Many at the same moment.
+                    // Many records with the same time.
                     let item = Item::Exit { time: time / 1_000_000 * 1_000_000, pid };
                     records.push(item);
                     simple.push(item);

@@ -1,5 +1,5 @@
-//! Going through a finished capture once before anything is given out, so that the means of classes are known from the
-//! first dispatch on.
+//! A first pass over a finished capture before anything is emitted, so that the mean durations of
+//! dispatch classes are known from the first dispatch on.
 
 use std::collections::VecDeque;
 
@@ -15,7 +15,7 @@ use crate::{
     model::{event::Event, item::Item},
 };
 
-/// A first pass over the records about the GPU's work. Nothing of it is given out.
+/// A first pass over the records about the GPU's work. It emits nothing.
 #[derive(Debug)]
 pub(crate) struct Scout {
     work: Work,
@@ -24,7 +24,7 @@ pub(crate) struct Scout {
 }
 
 impl Scout {
-    /// Begins with the metadata.
+    /// Starts with the collected metadata.
     pub(crate) fn new(collected: Collected) -> Self {
         let (knowledge, code_objects) = collected.finish();
         let mut events = VecDeque::new();
@@ -40,7 +40,7 @@ impl Scout {
         }
     }
 
-    /// Takes a run of records.
+    /// Processes a run of records.
     pub(crate) fn records(&mut self, run: &[u8]) {
         for raw in records::split(run).flatten() {
             if let Some(item) = item(raw) {
@@ -53,7 +53,7 @@ impl Scout {
         self.forget();
     }
 
-    /// Takes metadata.
+    /// Processes metadata.
     pub(crate) fn meta(&mut self, meta: &Meta) {
         if let Meta::Epoch(epoch) = meta {
             self.work.advance(epoch.time, &mut self.events);
@@ -61,7 +61,8 @@ impl Scout {
         }
     }
 
-    /// What is to go through the capture again, and give out. Agents and code objects go to `events`.
+    /// Ends the first pass. Returns the [`Work`] for the second pass, which emits the events.
+    /// Agents and code objects go to `events`.
     pub(crate) fn finish(mut self, events: &mut VecDeque<Event>) -> Work {
         self.work.finish(&mut self.events);
         let Work {
@@ -79,7 +80,8 @@ impl Scout {
     }
 }
 
-/// A record as [`crate::derive::group::Collection`] hands it to [`Work`]; `None` if it does not.
+/// The item that [`crate::derive::group::Collection`] makes of this record for [`Work`]; `None` if
+/// it makes none.
 fn item(raw: RawRecord<'_>) -> Option<Item> {
     if decode::is_work(raw) {
         return decode::work(raw).map(|(item, _)| item);

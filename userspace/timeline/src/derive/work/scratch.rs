@@ -1,4 +1,4 @@
-//! Scratch memory of queues: what changes in their descriptors, as allocations and what frees them.
+//! Scratch memory of queues: turns changes of queue descriptors into allocations and frees.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -13,15 +13,15 @@ use crate::model::{
     observation::{FieldValue, Observation, ObservedField, Whose},
 };
 
-/// Bit of rocprofiler-sdk's flags of scratch memory (`ROCPROFILER_SCRATCH_ALLOC_FLAG_USE_ONCE`): it is given back when the kernel
-/// has ended.
+/// Bit of rocprofiler-sdk's scratch memory flags (`ROCPROFILER_SCRATCH_ALLOC_FLAG_USE_ONCE`): the
+/// memory is given back when the kernel has ended.
 const FLAG_USE_ONCE: u64 = 1;
 
-/// What rocprofiler-sdk calls the two.
+/// The operations' names in rocprofiler-sdk.
 const ALLOCATED: &str = "SCRATCH_MEMORY_ALLOC";
 const FREED: &str = "SCRATCH_MEMORY_FREE";
 
-/// What a queue has.
+/// The scratch memory held by a queue.
 #[derive(Clone, Debug)]
 struct Held {
     info: QueueInfo,
@@ -32,30 +32,32 @@ struct Held {
     once: bool,
 }
 
-/// Since when something is known of a queue.
+/// How far back a queue is known.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Followed {
-    /// A time before all of its packets that are known, ns.
+    /// A time before all of its known packets, ns.
     pub(crate) since: u64,
-    /// Whether its very first packet is among them.
+    /// Whether its very first packet is among the known packets.
     pub(crate) from_first: bool,
 }
 
-/// Follows scratch memory. Grows with the number of queues that have some.
+/// Follows scratch memory. Grows with the number of queues that hold some.
 #[derive(Debug, Default)]
 pub(crate) struct Scratch {
     held: BTreeMap<u32, Held>,
-    /// Bytes by topology node.
+    /// Bytes held, by topology node.
     live: BTreeMap<Option<u32>, u64>,
-    /// Queues that had some when they were first looked at, and nobody knows since when; and the bytes.
+    /// Queues that held scratch memory when first looked at, since an unknown time: their number,
+    /// and the bytes.
     before: (u64, u64),
 }
 
 impl Scratch {
-    /// The descriptor of the queue has changed since it was looked at before.
+    /// The queue's descriptor has changed since the previous look.
     ///
-    /// What a queue has at the first look that there is, it got for a packet. If that may have been one from before the
-    /// recording, nothing bounds when: then it is there, and getting it is no event.
+    /// Scratch memory found at the first look was allocated for some packet. If that packet may be
+    /// older than the recording, nothing bounds the time of the allocation, and no event is emitted
+    /// for it; the memory is only counted.
     pub(crate) fn changed(
         &mut self,
         state: &ScratchState,
@@ -98,21 +100,21 @@ impl Scratch {
         self.held.insert(info.number, held);
     }
 
-    /// The program destroys the queue: its memory goes with it.
+    /// Handles the destruction of a queue, which frees its memory.
     pub(crate) fn queue_ended(&mut self, number: u32, time: u64, events: &mut VecDeque<Event>) {
         if let Some(held) = self.held.remove(&number) {
             self.freed(&held, (time, time), events);
         }
     }
 
-    /// The queue is gone with its process.
+    /// Forgets a queue that is gone together with its process.
     pub(crate) fn forget(&mut self, number: u32) {
         if let Some(held) = self.held.remove(&number) {
             self.took(&held);
         }
     }
 
-    /// What there is to say of memory that is no event.
+    /// A remark about memory for which no event was emitted.
     pub(crate) fn remark(&self) -> Option<String> {
         let (queues, bytes) = self.before;
         (queues > 0).then(|| {
@@ -136,7 +138,8 @@ impl Scratch {
     }
 }
 
-/// `times` are between which it happened: looks at the queue, of which the first still found things as they were.
+/// `times` are the looks at the queue between which the event happened. The first look still found
+/// the old state.
 fn event(name: &'static str, held: &Held, live: u64, (begin, end): (u64, u64)) -> Event {
     let flags = if held.once { FLAG_USE_ONCE } else { 0 };
     let mut fields = vec![
@@ -199,7 +202,7 @@ mod tests {
         }
     }
 
-    /// Name, times, bytes, live bytes.
+    /// Name, times, bytes, and live bytes of each event.
     fn told(events: &mut VecDeque<Event>) -> Vec<(String, u64, u64, u64, u64)> {
         let one = |event: Event| {
             let Event::Observation(one) = event else {
@@ -231,7 +234,7 @@ mod tests {
     #[test]
     fn what_grows_is_freed_and_allocated() {
         let (mut scratch, mut events) = (Scratch::default(), VecDeque::new());
-        // For a packet before the first look.
+        // Scratch memory for a packet before the first look.
         scratch.changed(&state(0, 100, 0x1000, 4096), &queue(0), 9, NEW, &mut events);
         scratch.changed(
             &state(100, 200, 0x9000, 8192),
@@ -279,7 +282,7 @@ mod tests {
             remark.contains(" 4096 bytes ") && remark.contains(" 1 queues "),
             "{remark}"
         );
-        // What happens to it since, and to others, is.
+        // Later changes of this queue, and those of other queues, are events.
         scratch.changed(
             &state(110, 190, 0x5000, 100),
             &queue(1),

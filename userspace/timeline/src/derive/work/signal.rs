@@ -1,16 +1,17 @@
 //! Completion signals: which use of a signal a reading of it tells about.
 //!
-//! Runtimes use a signal again and again, and its stamps stay until the next use overwrites them. A reading
-//! at time *t* can only tell about uses that were submitted before *t*. Its stamps are a use's own if, on the
-//! host's clock, they do not lie before its submission, and are not those that the signal held already
-//! before. With several uses open, a signal that counts down has the stamps of the one that ended last.
+//! Runtimes reuse signals, and the stamps of one use stay until the next use overwrites them. A
+//! reading at time *t* can only tell about uses submitted before *t*. Its stamps belong to a use
+//! if, on the host's clock, they do not lie before the submission of that use, and if they differ
+//! from the stamps that the signal held before. If several uses are open and the signal counts
+//! down, the stamps belong to the use that ended last.
 
 use gputrace_abi::gpu::{Completion, POLL_SPREAD, completion_reason};
 use gputrace_kfd::clock::{ClockModel, Unresolved, Window};
 
 use crate::derive::work::evidence::{Exact, Stamp};
 
-/// What uses a signal.
+/// A user of a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum User {
     /// A packet of a queue.
@@ -19,22 +20,23 @@ pub(crate) enum User {
     Copy(u64),
 }
 
-/// A use of a signal that may still be heard of.
+/// A use of a signal about which more may still become known.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Use {
     pub(crate) user: User,
-    /// When it was submitted, with the signal prepared for it.
+    /// When it was submitted, by which time the signal was prepared for it.
     pub(crate) time: u64,
-    /// When the signal was prepared for it, and maybe for others before it; 0 if that was not seen.
+    /// When the signal was prepared for this use, and possibly for others before it; 0 if that was
+    /// not seen.
     pub(crate) prepared: u64,
-    /// Stamps that the signal held before: not this use's.
+    /// Stamps that the signal held before, which are not those of this use.
     before: Readings,
-    /// Whether the signal was complete when last read and nobody has seen it prepared since: its value
-    /// proves nothing.
+    /// Whether the signal was complete at the last reading and was not seen being prepared since,
+    /// so that its value proves nothing.
     doubtful: bool,
-    /// Whether it is known to have ended.
+    /// Whether the use is known to have ended.
     pub(crate) ended: bool,
-    /// Whether the reading that is being looked at proves that.
+    /// Whether the current reading proves that the use has ended.
     pub(crate) proven: bool,
 }
 
@@ -60,7 +62,8 @@ pub(crate) struct Signal {
     pub(crate) uses: Vec<Use>,
     last: Option<Completion>,
     prepared: u64,
-    /// Whether it was seen below 0: the program counts on from there, so its value proves nothing.
+    /// Whether its value was seen below 0: the program counts on from there, so the value proves
+    /// nothing.
     negative: bool,
 }
 
@@ -85,7 +88,7 @@ impl Signal {
         });
     }
 
-    /// Takes note of a reading, and puts the uses that it can tell about behind `earlier`.
+    /// Handles a reading. Appends the uses that it can tell about to `earlier`.
     pub(crate) fn read(&mut self, reading: &Completion, earlier: &mut Vec<Use>) {
         self.negative |= reading.value < 0;
         self.last = Some(*reading);
@@ -99,8 +102,8 @@ impl Signal {
         }));
     }
 
-    /// Whether `reading` proves that `used` has ended, whatever its stamps. A reading by the recorder may have
-    /// been made a little before its time, when the signal was not prepared yet.
+    /// Whether `reading` proves that `used` has ended, whatever its stamps. The recorder may have
+    /// read a signal shortly before the time that it states, when the signal was not prepared yet.
     pub(crate) fn has_ended(&self, used: &Use, reading: &Completion) -> bool {
         let margin = if reading.reason == completion_reason::POLL {
             POLL_SPREAD
@@ -111,8 +114,8 @@ impl Signal {
         reading.value <= 0 && !self.negative && !used.doubtful && after
     }
 
-    /// The use that was not over when the recorder last looked, after `since`; `None` if that is not known of
-    /// any single one. With when it was submitted, and that look.
+    /// The only use, if the recorder's last look came after `since` and found it still running,
+    /// with the time of its submission and of that look. `None` if there are several uses.
     pub(crate) fn unfinished(&self, since: u64) -> Option<(User, u64, u64)> {
         let last = self.last.as_ref()?;
         let looked = last.reason == completion_reason::POLL && last.time >= since && last.value > 0;
@@ -123,21 +126,21 @@ impl Signal {
     }
 }
 
-/// What a reading's stamps are to a use.
+/// How a reading's stamps relate to a use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fit {
-    /// They can be its own, and then say this.
+    /// They can be the use's own, converted to these times.
     Own(Exact),
-    /// They are an earlier use's, or none.
+    /// They belong to an earlier use, or there are none.
     Stale,
-    /// They cannot be brought onto the host's clock.
+    /// They cannot be converted to the host's clock.
     Unaligned(Unresolved),
 }
 
-/// Holds a reading's stamps against a use that did not begin before `earliest`.
+/// Compares a reading's stamps with a use that did not begin before `earliest`.
 ///
-/// ROCr's rule (`SharedSignal::GetRawTs`): a copy's stamps are those of the SDMA engine, if it wrote any;
-/// otherwise it was done by a kernel.
+/// Follows ROCr's rule (`SharedSignal::GetRawTs`): a copy's stamps are those of the SDMA engine if
+/// it wrote any; otherwise the copy was done by a kernel.
 pub(crate) fn fit(used: &Use, reading: &Completion, clock: &ClockModel, earliest: u64) -> Fit {
     let now = Readings::of(reading);
     let mut found = Fit::Stale;
@@ -182,8 +185,8 @@ fn align(
         Ok((begin, convert(end, not_before)?))
     });
     match converted {
-        // A count that fits two moments fits none for certain; the difference of two runs of a counter means
-        // nothing.
+        // A tick count that fits two moments fits neither for certain, and a difference between two
+        // runs of a counter is meaningless.
         Ok((from, to)) if from.ambiguous || to.ambiguous || from.segment != to.segment => {
             Fit::Stale
         }
@@ -210,7 +213,7 @@ mod tests {
 
     use super::*;
 
-    /// Ticks of 10 ns that began to count at 1 ms.
+    /// A clock with ticks of 10 ns that started at 1 ms.
     fn clock() -> ClockModel {
         let sample = |index: u64| ClockSample {
             gpu_id: 1,
@@ -276,7 +279,7 @@ mod tests {
             Fit::Stale,
             "after the reading"
         );
-        // The engine's stamps win, if they are this copy's.
+        // The engine's stamps take precedence if they belong to this copy.
         assert_eq!(
             begin(fit((5_000_000, 5_000_100), (5_100_000, 5_100_100))),
             Some(52 * MS)

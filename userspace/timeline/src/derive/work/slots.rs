@@ -1,11 +1,11 @@
-//! The packets of a queue that are not settled, by index.
+//! The unsettled packets of a queue, by index.
 
 use std::collections::VecDeque;
 
-/// Packets in order of their indices. Nearly always the next one goes in at the end, the first one is taken out, and no index
-/// is missing, so one is found where its index says.
+/// Packets in order of their indices. Nearly always packets are added at the end and removed at the
+/// front, and no index is missing, so the position follows from the index.
 ///
-/// Boxed, because those behind a packet that comes late are moved.
+/// Boxed, because inserting a late packet moves those after it.
 #[derive(Debug)]
 pub(super) struct Slots<T> {
     slots: VecDeque<(u64, Box<T>)>,
@@ -24,7 +24,7 @@ impl<T> Slots<T> {
         self.slots.len()
     }
 
-    /// Where the packet with this index is, or else where it would be.
+    /// The position of the packet with this index, or else where it would be inserted.
     #[inline]
     fn place(&self, index: u64) -> Result<usize, usize> {
         let Some((last, _)) = self.slots.back() else {
@@ -48,7 +48,7 @@ impl<T> Slots<T> {
         }
     }
 
-    /// How many have an index below this.
+    /// Number of packets with a lower index.
     #[inline]
     fn below(&self, index: u64) -> usize {
         let (Ok(below) | Err(below)) = self.place(index);
@@ -67,7 +67,7 @@ impl<T> Slots<T> {
         self.slots.get_mut(place).map(|(_, slot)| &mut **slot)
     }
 
-    /// Adds a packet whose index is not there.
+    /// Adds a packet whose index is not present.
     pub(super) fn insert(&mut self, index: u64, slot: Box<T>) {
         let place = self.below(index);
         if place == self.slots.len() {
@@ -77,27 +77,27 @@ impl<T> Slots<T> {
         }
     }
 
-    /// The lowest index and its packet.
+    /// The packet with the lowest index.
     pub(super) fn first(&self) -> Option<(u64, &T)> {
         self.slots.front().map(|(index, slot)| (*index, &**slot))
     }
 
-    /// Takes that out.
+    /// Removes the packet with the lowest index.
     pub(super) fn pop_first(&mut self) -> Option<(u64, Box<T>)> {
         self.slots.pop_front()
     }
 
-    /// All, by index.
+    /// All packets, by index.
     pub(super) fn iter(&self) -> impl DoubleEndedIterator<Item = &T> {
         self.slots.iter().map(|(_, slot)| &**slot)
     }
 
-    /// All, by index.
+    /// All packets, by index.
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
         self.slots.iter_mut().map(|(_, slot)| &mut **slot)
     }
 
-    /// Those from this index on.
+    /// The packets from this index on.
     #[inline]
     pub(super) fn from(&self, index: u64) -> impl Iterator<Item = &T> {
         self.slots
@@ -105,14 +105,14 @@ impl<T> Slots<T> {
             .map(|(_, slot)| &**slot)
     }
 
-    /// Those below this index, the nearest first, with their indices.
+    /// The packets below this index with their indices, nearest first.
     #[inline]
     pub(super) fn before(&self, index: u64) -> impl Iterator<Item = (u64, &T)> {
         let slots = self.slots.range(..self.below(index)).rev();
         slots.map(|(index, slot)| (*index, &**slot))
     }
 
-    /// Those below this index, the nearest first.
+    /// The packets below this index, nearest first.
     #[inline]
     pub(super) fn before_mut(&mut self, index: u64) -> impl Iterator<Item = &mut T> {
         let below = self.below(index);
@@ -122,7 +122,7 @@ impl<T> Slots<T> {
             .map(|(_, slot)| &mut **slot)
     }
 
-    /// Those from one index to before another that is not lower, with their indices.
+    /// The packets with indices in `from..to`, with their indices.
     pub(super) fn between_mut(
         &mut self,
         from: u64,

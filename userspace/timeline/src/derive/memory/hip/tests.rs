@@ -1,4 +1,4 @@
-//! Allocations of calls that are made up.
+//! Allocations by synthetic calls.
 
 use proptest::prelude::*;
 
@@ -44,7 +44,7 @@ fn storing(mut call: Call, word: u8, words: &[u64]) -> Call {
     call
 }
 
-/// Takes a call where memory below 2^20 is node 1's, which is the GPU 77.
+/// Takes a call; memory below 2^20 belongs to node 1, which is GPU 77.
 fn take(memory: &mut HipMemory, call: &Call) {
     assert!(memory.call(call, |address| (address < 1 << 20).then_some(1)));
 }
@@ -78,7 +78,7 @@ fn every_way_of_allocating_has_its_size() {
     let mut memory = memory();
     let mut extent = storing(call("hipMalloc3D", (30, 31), [0; 6]), 0, &[0x3000, 512]);
     extent.stack = [100, 10, 4, 0, 0, 0, 0, 0];
-    // 8 and 24 bits: 4 bytes an element.
+    // 8 and 24 bits: 4 bytes per element.
     let array = storing(
         call("hipMallocArray", (40, 41), [0, 0, 16, 0, 0, 0]),
         0,
@@ -111,7 +111,7 @@ fn every_way_of_allocating_has_its_size() {
         created,
         call("hipHostRegister", (60, 61), [0x6000, 4096, 0, 0, 0, 0]),
         failed,
-        // Not read.
+        // The stored address was not read.
         call("hipMalloc", (80, 81), [0, 9, 0, 0, 0, 0]),
         call("hipFree", (90, 91), [0; 6]),
         call("hipFree", (92, 93), [0x2000, 0, 0, 0, 0, 0]),
@@ -135,14 +135,14 @@ fn every_way_of_allocating_has_its_size() {
     assert_eq!(
         memory.remarks(),
         [
-            "Memory that HIP was asked for while recording (device): at most 21476 bytes at once. Not freed by its end: 100 bytes \
+            "Memory requested from HIP while recording (device): 21476 bytes at its peak. Not freed by its end: 100 bytes \
              in 1 allocations by hipMalloc. Not freed by its end: 20480 bytes in 1 allocations by hipMalloc3D.",
-            "Memory that HIP was asked for while recording (registered): at most 4096 bytes at once. Not freed by its end: 4096 \
+            "Memory requested from HIP while recording (registered): 4096 bytes at its peak. Not freed by its end: 4096 \
              bytes in 1 allocations by hipHostRegister.",
-            "Memory that HIP was asked for while recording (array): at most 304 bytes at once. Not freed by its end: 64 bytes in 1 \
+            "Memory requested from HIP while recording (array): 304 bytes at its peak. Not freed by its end: 64 bytes in 1 \
              allocations by hipMallocArray. Not freed by its end: 240 bytes in 1 allocations by hipArrayCreate.",
-            "1 frees by HIP are of memory whose allocation is not in the recording: most likely it was there before. It is in \
-             none of these figures.",
+            "1 frees by HIP concern memory whose allocation is not in the recording: most likely it \
+             was allocated before. These figures do not include it.",
         ]
     );
 }
@@ -158,13 +158,13 @@ fn an_address_that_another_thread_gets_again_is_not_freed_for_it() {
         )
     };
     let free = |times| call("hipFree", times, [0x1000, 0, 0, 0, 0, 0]);
-    // The second allocation began before what freed the first, and got its address.
+    // The second allocation began before the call that freed the first, and got its address.
     for call in [allocate((10, 20)), allocate((25, 40)), free((30, 45))] {
         take(&mut memory, &call);
     }
     settle(&mut memory);
     assert_eq!(memory.live.len(), 1, "{:?}", memory.live);
-    // The free is told of later than the allocation behind it.
+    // The free comes after the allocation that reuses its address.
     take(&mut memory, &free((50, 90)));
     take(&mut memory, &allocate((60, 70)));
     settle(&mut memory);

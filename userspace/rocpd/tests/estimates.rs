@@ -1,0 +1,92 @@
+//! Estimated durations, and ranges of busy times, in databases.
+
+#![allow(
+    clippy::disallowed_methods,
+    reason = "tests make and read files of their own"
+)]
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod common;
+
+use common::{export, number, open, text};
+use gputrace_export::{synthetic, testing::check_by_reader};
+use gputrace_timeline::event::Event;
+
+#[test]
+fn estimates_are_beside_what_rocpd_has() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = export(&synthetic::estimates(), directory.path());
+    check_by_reader("rocpd_check.py", &path);
+    let database = open(&path);
+    let of = |id: u32| {
+        let sql = "SELECT quality, kernel_class, estimate_error, duration, duration_error FROM gputrace_dispatch WHERE id = ?";
+        let row = |row: &rusqlite::Row<'_>| {
+            let number = |column| row.get::<_, Option<i64>>(column);
+            Ok((
+                row.get::<_, String>(0)?,
+                [number(1)?, number(2)?, number(3)?, number(4)?],
+            ))
+        };
+        database.query_one(sql, [id], row).unwrap()
+    };
+    let sampled = |numbers| ("sampled".to_owned(), numbers);
+    assert_eq!(
+        of(1),
+        sampled([Some(0), Some(300), Some(10_400), Some(300)])
+    );
+    // Between looks, without an estimate: it is drawn, but its duration is unknown.
+    assert_eq!(of(2), sampled([None; 4]));
+    assert_eq!(of(16), ("submitted".to_owned(), [None; 4]));
+    let extdata = |id| {
+        text(
+            &database,
+            &format!("SELECT extdata FROM rocpd_kernel_dispatch WHERE id = {id}"),
+        )
+    };
+    assert_eq!(
+        extdata(1),
+        r#"{"quality":"sampled","start_uncertainty":62400,"end_uncertainty":62400,"kernel_class":0,"estimate_error":300}"#
+    );
+    assert_eq!(
+        extdata(2),
+        r#"{"quality":"sampled","start_uncertainty":5000000,"end_uncertainty":7000000}"#
+    );
+    let classes = "SELECT group_concat(printf('%d %s %s %d %s %s %s %s %s', id, name, told, dispatches, mean, mean_error, kernel_id, longer, longer_share), ', ') \
+                   FROM gputrace_kernel_class";
+    assert_eq!(
+        text(&database, classes),
+        "0 add(float*, float*) apart 11 10400.0 300.0 1  , 1 hang apart 2 200000.0 9000.0 2 520000.0 0.2, \
+         2 (unknown kernel 0x7f001000) mixed 3     "
+    );
+    assert_eq!(
+        number(
+            &database,
+            "SELECT count(*) FROM gputrace_dispatch AS d JOIN gputrace_kernel_class AS c ON c.id = d.kernel_class \
+             WHERE c.told = 'apart' AND abs(d.duration - c.mean) <= c.mean_error"
+        ),
+        12
+    );
+}
+
+#[test]
+fn busy_has_a_range() {
+    let busy = |events: &[Event]| {
+        let directory = tempfile::tempdir().unwrap();
+        let database = open(&export(events, directory.path()));
+        let sql = "SELECT group_concat(ifnull(round(share * WallTime / 1000, 1), 'not known'), ' ') FROM \
+                   (SELECT WallTime, BusyLeast AS share FROM busy UNION ALL SELECT WallTime, Busy FROM busy \
+                    UNION ALL SELECT WallTime, BusyMost FROM busy)";
+        text(&database, sql)
+    };
+    // 10 * 10.4 us +-3 and 2 * 200 us +-18; of four kernels nothing tells how long they took.
+    let mut events = synthetic::estimates();
+    assert_eq!(busy(&events), "467.5 504.0 not known");
+    let is_told =
+        |event: &Event| matches!(event, Event::Dispatch(work) if work.time.estimate.is_some());
+    let is_work = |event: &Event| matches!(event, Event::Dispatch(_));
+    events.retain(|event| is_told(event) || !is_work(event));
+    assert_eq!(busy(&events), "467.5 504.0 540.5");
+    let mut untold = synthetic::estimates();
+    untold.retain(|event| !is_told(event));
+    assert_eq!(busy(&untold), "0.0 not known not known");
+}

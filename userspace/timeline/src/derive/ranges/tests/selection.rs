@@ -1,0 +1,61 @@
+//! What is shown if only what programs ask for is.
+
+use super::*;
+
+#[test]
+fn threads_switch_for_themselves() {
+    let mut ranges = ranges();
+    ranges.select();
+    let mut shows = |calls: &[(&str, u64, u32)]| -> Vec<bool> {
+        let mut events = Vec::new();
+        for (name, begin, tid) in calls {
+            let call = Call {
+                tid: *tid,
+                ..call(name, *begin, 0)
+            };
+            ranges.call(call, &mut events);
+        }
+        let mallocs = events
+            .iter_mut()
+            .filter(|event| matches!(event, Event::Call(call) if call.function == 8));
+        mallocs.map(|event| ranges.annotate(event)).collect()
+    };
+    assert_eq!(shows(&[("hipMalloc", 10, 2)]), [false]);
+    let shown = shows(&[
+        ("rocprofsys_user_start_thread_trace", 20, 2),
+        ("hipMalloc", 30, 2),
+        ("hipMalloc", 31, 3),
+        ("rocprofsys_user_stop_thread_trace", 40, 2),
+        ("hipMalloc", 50, 2),
+    ]);
+    assert_eq!(shown, [true, false, false]);
+    assert_eq!(ranges.remarks().count(), 0);
+}
+
+#[test]
+fn it_is_said_if_nothing_was_selected() {
+    let of = |names: &[&str]| -> Vec<String> {
+        let (mut ranges, mut events) = (ranges(), Vec::new());
+        ranges.select();
+        for (begin, name) in (10..).step_by(10).zip(names) {
+            ranges.call(call(name, begin, 0), &mut events);
+        }
+        for mut event in events {
+            ranges.annotate(&mut event);
+        }
+        ranges.remarks().collect()
+    };
+    let said = of(&["hipMalloc", "hipMalloc"]);
+    assert_eq!(said.len(), 1);
+    assert!(
+        said[0].starts_with("Nothing was selected, 2 calls"),
+        "{said:?}"
+    );
+    assert!(said[0].contains("no call of such a function"), "{said:?}");
+    let said = of(&["hipMalloc", "roctxProfilerResume"]);
+    assert!(said[0].contains("nothing was recorded between"), "{said:?}");
+    assert_eq!(
+        of(&["roctxProfilerResume", "hipMalloc"]),
+        Vec::<String>::new()
+    );
+}
