@@ -11,7 +11,7 @@ import pftrace
 TIMED = ("kernel_dispatch", "memory_copy")
 UNTIMED = ("kernel_dispatch_untimed", "memory_copy_untimed")
 CATEGORIES = TIMED + UNTIMED
-# Domains of records that are no calls.
+# Domains whose records are not calls.
 DOMAINS = ("KERNEL_DISPATCH", "MEMORY_COPY", "QUEUE_PACKET", "COMPLETION")
 # Quality -> whether the times are the GPU's.
 QUALITIES = {"exact": True, "sampled": True, "bounded": False, "submitted": False}
@@ -51,7 +51,7 @@ def check_span(trace: pftrace.Trace, event: pftrace.Slice) -> Iterator[str]:
         yield f"{what} is {notes['quality']}, but in category {event.category}"
     if timed == row.endswith(DISCLAIMER):
         yield f"{what} is {notes['quality']}, but on the track {row!r}"
-    # An instant stands where its row is full: without real times, and wherever it falls.
+    # An instant has no real times, or its row is full; it may be anywhere.
     if event.parent is not None and (timed or event.begin != event.end):
         yield f"{what} is drawn inside {event.parent.name}"
     begin, end = notes["begin_ns"], notes["end_ns"]
@@ -109,7 +109,7 @@ def check_flows(found: list[pftrace.Slice], calls: list[pftrace.Slice], complete
                 continue
             if flow not in call.flows:
                 yield f"{what}: {call.name} ({flow}) is not the other end of its flow"
-            # By one nanosecond a call can be moved.
+            # A call can be moved by one nanosecond.
             if not call.begin <= event.notes["submit_ns"] + 1:
                 yield f"{what} was submitted at {event.notes['submit_ns']}, before {call.name} at {call.begin}"
 
@@ -138,7 +138,7 @@ def check_counters(trace: pftrace.Trace, found: list[pftrace.Slice]) -> Iterator
             continue
         prefix = next((prefix for prefix in COUNTERS if track.name.startswith(prefix)), None)
         if prefix is None:
-            # Of something else: memory, clocks, power.
+            # A counter of something else: memory, clocks, power.
             continue
         changes = expected.pop(f"{COUNTERS[prefix]} {track.parent}", Counter())
         level, levels = 0, []

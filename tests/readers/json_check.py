@@ -26,9 +26,9 @@ ARRAYS = (
 ).split()
 # Arrays by the domain under which the summary counts their records.
 DOMAINS = {array: "KERNEL_DISPATCH" if array == "kernel_dispatch" else array.upper() for array in ARRAYS}
-# Calls that stay calls although the program gives a text: it names something else.
+# Calls that stay calls although the program passes a text, because the text names something else.
 LABELLED = ("kokkosp_allocate_data", "kokkosp_deallocate_data", "roctxName")
-# Arrays in which readers look by number, and where entries have it.
+# Arrays that are indexed by number, and the member that contains the number.
 INDEXED = {"code_objects": "code_object_id", "kernel_symbols": "kernel_id", "host_functions": "host_function_id"}
 NULL_AGENT = 0
 ADDRESS = re.compile("0x[0-9a-f]{16}")
@@ -83,7 +83,7 @@ def summary(process: dict[str, Any]) -> Iterator[str]:
     """The sums must be those of the records."""
     texts = marker_texts(process)
     kernels = {kernel["kernel_id"]: kernel["formatted_kernel_name"] for kernel in process["kernel_symbols"][1:]}
-    # Kernels that are called after ranges.
+    # Kernels that are named after ranges.
     renames = {entry["key"]: entry["value"] for entry in process["strings"]["correlation_id"]["external"]}
     expected: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
     for array, records in process["buffer_records"].items():
@@ -99,7 +99,7 @@ def summary(process: dict[str, Any]) -> Iterator[str]:
                 operation = texts.get(record["correlation_id"]["internal"], operation)
             took = record["end_timestamp"] - record["start_timestamp"]
             if array in ("kernel_dispatch", "memory_copy") and record["gputrace"]["duration"] != took:
-                # What is drawn may be as long as is possible, because nothing tells how long it was.
+                # A drawn span may be as long as possible, because its true length is unknown.
                 if record["gputrace"]["duration"] is not None:
                     yield f"{operation} took {record['gputrace']['duration']} ns, and has a span of {took} ns"
                 continue
@@ -155,7 +155,7 @@ def problems(document: dict[str, Any], counts: Counter[str]) -> Iterator[str]:
                     if record["correlation_id"]["internal"] in calls:
                         yield f"{what}: its correlation id occurs again"
                     calls.add(record["correlation_id"]["internal"])
-                    # A text that could not be read leaves the call as it was, with its argument.
+                    # If its text could not be read, the call stays as it was, with its argument.
                     known = record["correlation_id"]["internal"] in texts or record["args"]
                     if array == "marker_api" and is_text(operation) and not known:
                         yield f"{what} has no text"

@@ -23,7 +23,7 @@ except ImportError as error:
     sys.exit(77)
 
 NUMBER, SIGNED, TEXT, FLAG = arrow.uint64(), arrow.int64(), arrow.string(), arrow.bool_()
-# What scripts name in their queries. There are more.
+# Columns that scripts name in their queries. There are more.
 COLUMNS = {
     "calls": {"category": TEXT, "name": TEXT, "pid": NUMBER, "tid": NUMBER, "start": NUMBER, "end": NUMBER,
               "duration": NUMBER, "stack_id": NUMBER, "parent_stack_id": NUMBER, "corr_id": NUMBER, "args": TEXT,

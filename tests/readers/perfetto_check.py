@@ -45,17 +45,17 @@ API = (
     "function",
     "unknown_api",
 )
-# What is observed of threads, memory and the driver: spans that are no calls.
+# Observations of threads, memory and the driver: spans that are not calls.
 OBSERVED = ("memory_allocation", "hip_memory", "scratch_memory", "sched", "driver", "kfd_event", "counter")
-# Accounts whose records are no calls in the trace.
+# Domains in the account whose records are not calls in the trace.
 NO_CALLS = ("MEMORY_ALLOCATION", "SCRATCH_MEMORY", "ARGUMENT_DATA", "SCHED", "TRACEPOINT", "KFD_EVENT", "COUNTER")
 # REALTIME, MONOTONIC, MONOTONIC_RAW, BOOTTIME
 CLOCKS = {1, 3, 5, 6}
-# Ranges and marks: made of calls, one or two each.
+# Ranges and marks: made of one or two calls each.
 RANGES = "MARKER_CORE_API"
 # Tracks of a process for ranges that may overlap.
 LANES = "ROCTx ranges"
-# Violations shown; more of the same help nobody.
+# Maximum number of violations shown.
 SHOWN = 50
 
 
@@ -84,7 +84,7 @@ def main() -> int:
     violations += check_clocks(trace)
     violations += check_calls(trace, calls)
     found = ledgers(trace)
-    # A call that was lost can be missing at the other end of a flow.
+    # If calls were lost, the other end of a flow can be missing.
     complete = len(found) == 1 and found[0].notes["complete"] and found[0].notes["lost"] == 0
     violations += gpu_check.check(trace, calls, complete)
     violations += check_ledger(trace, calls)
@@ -143,10 +143,10 @@ def check_calls(trace: pftrace.Trace, calls: list[pftrace.Slice]) -> Iterator[st
         if ("unfinished" in call.notes) and ("retval" in call.notes):
             yield f"{call.name} at {call.begin} is unfinished and has returned"
     for call in calls:
-        # The paired stack must say the same as the recorder did.
+        # The stack of paired slices must agree with the recorder.
         ancestor = call.notes.get("ancestor_id", 0)
         outer = call.parent
-        # Ranges are no callers.
+        # Ranges are not callers.
         while outer and outer.notes.get("kind") == RANGES:
             outer = outer.parent
         around = outer.notes.get("corr_id") if outer else 0
@@ -195,14 +195,15 @@ def check_ledger(trace: pftrace.Trace, calls: list[pftrace.Slice]) -> Iterator[s
     accounts = Counter()
     for row in rows:
         if row["domain"] in gpu_check.DOMAINS or row["domain"] in NO_CALLS:
-            # Its records are no calls, and several of them can be about one kernel.
+            # Its records are not calls, and several of them can be about one kernel.
             continue
         accounts[row["domain"], False] += row["written"]
         accounts[row["domain"], True] += row["unfinished"]
     for domain, unfinished in shown.keys() | accounts.keys():
         drawn, accounted = shown[domain, unfinished], accounts[domain, unfinished]
         if domain == RANGES:
-            # One that is open consists of a call that has returned; a call that ends nothing is not drawn.
+            # An open range comes from a call that has returned; a call that ends nothing is not
+            # drawn.
             drawn = shown[domain, False] + shown[domain, True]
             accounted = accounts[domain, False] + accounts[domain, True]
             if drawn > accounted:
@@ -233,7 +234,8 @@ def check_csv(
             drawn[notes["corr_id"]] = tuple(map(str, fields))
             if "unfinished" not in notes:
                 finished.add(notes["corr_id"])
-    # rocprofv3's tables hold calls that returned; whether the others are there too is not checked here.
+    # rocprofv3's tables contain the calls that returned; whether they contain others is not checked
+    # here.
     for number in sorted(expected.keys() | finished):
         if expected.get(number) != drawn.get(number):
             yield f"{category} {number}: CSV has {expected.get(number)}, the trace {drawn.get(number)}"

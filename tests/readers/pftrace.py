@@ -288,7 +288,7 @@ class _Reader:
     def finish(self) -> None:
         trace = self.trace
         for track, events in self.events.items():
-            # Stable, like trace processor's.
+            # Stable, like trace processor's sort.
             events.sort(key=lambda event: event[0])
             self.pair(track, events)
         for values in trace.counters.values():

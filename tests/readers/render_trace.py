@@ -26,12 +26,12 @@ RIGHT = 16
 ROW = 19
 TOP = 78
 FONT = "-apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', sans-serif"
-# Width of an average character of the slices' font, px.
+# Width of an average character in the slices' font, px.
 CHARACTER = 6.7
-# Below this a call is merged with its neighbour, px.
+# Width below which a call is merged with its neighbour, px.
 VISIBLE = 0.6
 
-# Domain -> (fill, what the legend says).
+# Domain -> (fill colour, text in the legend).
 COLOURS = {
     "HIP_RUNTIME_API": ("#ef8354", "HIP runtime"),
     "HIP_COMPILER_API": ("#f4b183", "HIP compiler"),

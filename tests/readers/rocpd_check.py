@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-# Columns that tools made for rocpd, schema version 3, name in their queries.
+# Columns that tools for rocpd, schema version 3, name in their queries.
 COLUMNS = {
     "regions": "id guid category name nid pid tid start end duration event_id stack_id parent_stack_id corr_id extdata",
     "kernels": "id guid tid category region name nid pid agent_abs_index agent_log_index agent_type_index agent_type "
@@ -80,7 +80,7 @@ def problems(database: sqlite3.Connection, counts: dict[str, int]) -> Iterator[s
         missing = [column for column in wanted.split() if column not in columns]
         if missing:
             yield f"view {view} lacks {', '.join(missing)}"
-    # A row that an inner join leaves out is a row that nobody sees.
+    # Nobody sees a row that an inner join leaves out.
     for view, table in (
         ("regions", "rocpd_region"),
         ("kernels", "rocpd_kernel_dispatch"),

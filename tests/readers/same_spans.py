@@ -15,16 +15,16 @@ from collections import Counter
 from pathlib import Path
 
 HERE = Path(__file__).parent
-# Files of calls that rocprofv3 does not have; JSON keeps them in one array.
+# Files of calls that rocprofv3 does not have; JSON has them in one array.
 OTHERS = ("kfd_ioctl", "library_api", "function", "external_correlation_api", "unknown_api")
 CALLS = ("hip_api", "hsa_api", "marker_api", "rccl_api", "rocdecode_api", "rocjpeg_api", "rocshmem_api", "hipfile_api",
          "other_api")
 WORK = ("kernel_dispatch", "memory_copy")
 MEMORY = ("memory_allocation", "scratch_memory")
-# What is compared. Formats may hold more, such as what the driver tells of, each in its own way.
+# The kinds that are compared. Formats may contain more, such as driver events, each in its own way.
 KINDS = {*CALLS, *WORK, *MEMORY, *(f"untimed {kind}" for kind in WORK), "untimed"}
 REAL = ("exact", "sampled")
-# rocpd and Perfetto name domains, CSV and OTF2 the files that hold them.
+# rocpd and Perfetto name domains; CSV and OTF2 name the files that contain them.
 PREFIXES = {"HIP": "hip_api", "HSA": "hsa_api", "MARKER": "marker_api", "RCCL": "rccl_api", "ROCDECODE": "rocdecode_api",
             "ROCJPEG": "rocjpeg_api", "ROCSHMEM": "rocshmem_api", "HIPFILE": "hipfile_api"}
 
@@ -45,7 +45,7 @@ def other_script(script: str, path: Path, python: str = sys.executable) -> dict[
     return json.loads(done.stdout)
 
 
-# For each kernel, by its dispatch id, and for each copy, by its times: the number of its stream.
+# For each kernel (by its dispatch id) and each copy (by its times), the number of its stream.
 Streams = Counter[tuple[str, object, int]]
 
 
@@ -159,7 +159,7 @@ def of_rocpd(path: Path) -> Counter[str]:
         (every,) = database.execute(f"SELECT count(*) FROM {table}").fetchone()
         counts[key] = timed
         counts[f"untimed {key}"] = every - timed
-    # The first view has what is in the second one, too.
+    # The first view includes the rows of the second one.
     for view, key in (("memory_allocations WHERE level <> 'SCRATCH'", "memory_allocation"), ("scratch_memory", "scratch_memory")):
         (counts[key],) = database.execute(f"SELECT count(*) FROM {view}").fetchone()
     return counts
@@ -189,7 +189,7 @@ def of_parquet(prefix: Path) -> tuple[Counter[str], Streams, int] | None:
 
 
 def of_otf2(path: Path) -> Counter[str] | None:
-    # The module comes with the system's Python.
+    # The module is installed for the system's Python.
     found = other_script("otf2_check.py", path, "/usr/bin/python3")
     if found is None:
         return None
@@ -218,7 +218,7 @@ def main() -> int:
     if len(formats) < 2:
         print("there are no two formats to compare", file=sys.stderr)
         return 2
-    # OTF2 says of work without times only how much there is.
+    # For work without times, OTF2 only tells how much there is.
     for counts in formats.values():
         counts.setdefault("untimed", counts["untimed kernel_dispatch"] + counts["untimed memory_copy"])
     kinds = sorted({kind for counts in formats.values() for kind, count in counts.items() if count and kind in KINDS})

@@ -72,7 +72,7 @@ def put(index: int, name: str, value: Any) -> Callable[[pftrace.Trace], None]:
     return lambda trace: setattr(trace.slices[index], name, value)
 
 
-# What is done to a good trace, and what must be said of it.
+# Damages to a valid trace, and the expected messages.
 DAMAGES: list[tuple[Callable[[pftrace.Trace], None], str]] = [
     (note(1, "quality", "guessed"), "has no quality: guessed"),
     (note(3, "quality", "exact"), "is exact, but in category kernel_dispatch_untimed"),

@@ -105,7 +105,7 @@ def set_note(index: int, note: int, value: int) -> Damage:
     return lambda trace: setattr(events(trace)[index].track_event.debug_annotations[note], "uint_value", value)
 
 
-# What is done to a good trace, and what must be said of it.
+# Damages to a valid trace, and the expected messages.
 DAMAGES: list[tuple[Damage, str]] = [
     (lambda trace: without(trace, "trace_packet_defaults"), "needs incremental state"),
     (lambda trace: trace.packet[0].ClearField("trace_packet_defaults"), "not of BOOTTIME"),

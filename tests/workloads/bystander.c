@@ -1,5 +1,5 @@
-// Does nothing until standard input ends; prints `ready` first. Uses no ROCm library; with WITH_ROCM it
-// defines functions of them, as a program does into which they were linked statically.
+// Prints `ready`, then does nothing until standard input ends. Uses no ROCm library. With WITH_ROCM
+// it defines some of their functions itself, like a program that links them statically.
 #include <stdio.h>
 #include <unistd.h>
 

@@ -32,13 +32,13 @@ static void die(const char *what) {
     _exit(90);
 }
 
-// The child's only thread would otherwise go on writing into its parent's file.
+// Without this, the child's only thread would go on writing into its parent's file.
 static void forget_in_child(void) {
     if (chunk.records) munmap(chunk.records, CALL_LOG_CHUNK);
     chunk = (struct chunk){0};
 }
 
-// When this program image first logged something.
+// Time of the first log entry of this program image.
 static uint64_t image;
 
 static void start(void) {

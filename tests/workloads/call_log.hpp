@@ -1,7 +1,7 @@
 // Logged calls from C++: `LOGGED(hipMalloc, &pointer, 100)` writes a record around the call.
 //
-// Where the System V x86-64 ABI puts each argument word follows from the C++ types alone, so the expected
-// register and stack words owe nothing to gputrace's own catalogue.
+// The C++ types alone determine where the System V x86-64 ABI puts each argument word, so the
+// expected register and stack words do not depend on gputrace's own catalogue.
 #pragma once
 
 #include <string.h>
@@ -13,7 +13,7 @@
 
 namespace workload {
 
-// Larger structs, and those that cannot be copied bytewise, are not passed in registers.
+// Larger structs, and structs that cannot be copied bytewise, are not passed in registers.
 template <class T>
 inline constexpr bool in_memory = std::is_class_v<T> && sizeof(T) > 16;
 
@@ -22,13 +22,14 @@ inline constexpr bool in_vector_register = std::is_floating_point_v<T>;
 
 inline uint64_t low_bytes(size_t count) { return count >= 8 ? ~0ull : (1ull << (8 * count)) - 1; }
 
-// Places argument words as the ABI does. Structs of up to 16 bytes are taken to hold integers only, as
-// those of HIP and HSA that are used here do.
+// Assigns argument words to registers and stack as the ABI does. Assumes that structs of up to 16
+// bytes hold only integers, which is true of the HIP and HSA structs used here.
 class Placement {
 public:
     explicit Placement(call_log_record *record) : record_(record) {}
 
-    // The caller passes the address of the result in the first register; it is not known here.
+    // The caller passes the address of the result in the first register. The address is not known
+    // here.
     void hidden_result() { registers_++; }
 
     template <class T>

@@ -1,16 +1,17 @@
-// A program that calls HIP and writes down each call (see call_log.h).
+// A program that calls HIP and logs each call (see call_log.h).
 //
-// Built twice: as `hip_calls` by hipcc, linked with libamdhip64, with kernels; and with LATE defined as
-// `hip_late` by g++, which knows nothing of HIP until it loads the library in mid-run.
+// Built twice: as `hip_calls` by hipcc, linked with libamdhip64, with kernels; and with LATE
+// defined, as
+// `hip_late` by g++, which has no dependency on HIP and loads the library while running.
 //
 //   hip_calls single N          N rounds of calls on the main thread
-//   hip_calls threads T N       N rounds on each of T threads, all at once, started one after the other
+//   hip_calls threads T N       N rounds on each of T concurrent threads, started one by one
 //   hip_calls fork G N          N rounds, then a child that does the same, down to G generations
 //   hip_calls exec G N          N rounds, then the program executes itself, G times
-//   hip_calls loop RATE         short rounds, RATE per second (0: without pause), until standard input
-//                               ends or SIGTERM; prints `ready` after the first
+//   hip_calls loop RATE         short rounds, RATE per second (0: without pause), until
+//                               standard input ends or SIGTERM; prints `ready` after the first
 //   hip_calls wait …            prints `ready` and waits for a line; then as above
-//   hip_late  dlopen N          waits for a line on standard input between its steps: start, dlopen, calls
+//   hip_late  dlopen N          waits for a line of input between its steps: start, dlopen, calls
 #include <dlfcn.h>
 #include <poll.h>
 #include <pthread.h>
@@ -67,9 +68,9 @@ static void on_sigterm(int) { terminated = 1; }
 #ifndef LATE
 __global__ void touch(int *memory, int value) { memory[threadIdx.x] = value; }
 
-// A launch as people write it. The compiler turns it into three calls, of which the program sees nothing
-// but the bracket around all of them. The last two only happen if the first succeeds, which it does not
-// without a GPU; `configured` says how it ended a moment ago.
+// A launch in ordinary source code. The compiler turns it into three calls, and the program can
+// only time all of them together. The last two happen only if the first succeeds, which it does not
+// without a GPU; `configured` says whether it succeeded just before.
 static void launch(unsigned number, bool configured) {
     const char *const names[] = {"__hipPushCallConfiguration", "__hipPopCallConfiguration", "hipLaunchKernel"};
     const int calls = configured ? 3 : 1;
@@ -132,7 +133,8 @@ static int executions(unsigned left, unsigned count, char *program) {
     return 92;
 }
 
-// Waits for input for up to `milliseconds`, -1 for ever; whether there is no more.
+// Waits for input for up to `milliseconds`, or forever if that is -1. Returns whether the input has
+// ended.
 static bool input_ended(int milliseconds) {
     pollfd input = {STDIN_FILENO, POLLIN, 0};
     char byte;
@@ -189,7 +191,7 @@ int main(int argc, char **argv) {
     unsigned second = argc > 3 ? static_cast<unsigned>(strtoul(argv[3], nullptr, 10)) : 0;
     if (strcmp(mode, "single") == 0) {
         rounds(first);
-        // A status that no other end of the program has.
+        // A status that identifies this exit.
         return argc > 3 ? static_cast<int>(second) : 0;
     }
     if (strcmp(mode, "threads") == 0) return threads(first, second);

@@ -1,9 +1,9 @@
-// One round of HIP calls of many shapes: 0 to 14 arguments, in registers and on the stack, integers of
-// every width, structs by value in registers and in memory, floats, pointers as results.
+// One round of HIP calls of many shapes: 0 to 14 arguments, in registers and on the stack, integers
+// of every width, structs by value in registers and in memory, floats, and pointers as results.
 //
-// Without a GPU most of them return hipErrorNoDevice early; that is fine, the calls are real.
-// Included by hip_calls.cpp, which defines HIP(name) and HIP_AS(name, type) to log a call of a function
-// that is linked, or of one that was found by dlsym.
+// Without a GPU most of them return hipErrorNoDevice early; the calls are real nevertheless.
+// Included by hip_calls.cpp, which defines HIP(name) and HIP_AS(name, type) to log a call of a
+// function that is linked or was found by dlsym.
 #pragma once
 
 #include <hip/hip_ext.h>
@@ -11,7 +11,7 @@
 
 namespace workload {
 
-// What the calls get their arguments from; `number` varies them from round to round.
+// The source of the calls' arguments; `number` varies them from round to round.
 struct Round {
     unsigned number;
     void *host = nullptr;
@@ -31,7 +31,7 @@ struct Round {
     }
 };
 
-// Few calls, in a fixed order: for programs that call at a given rate.
+// Makes a few calls in a fixed order, for programs that call at a given rate.
 inline void short_round(Round &round) {
     int n = static_cast<int>(round.number);
     HIP_AS(hipMalloc, hipError_t(void **, size_t))(&round.host, 4096 + round.number);
@@ -50,13 +50,13 @@ inline bool long_round(Round &round) {
     const int n = static_cast<int>(i);
     auto *memory = round.memory;
 
-    // No argument.
+    // No arguments.
     HIP(hipGetLastError)();
     HIP(hipPeekAtLastError)();
     HIP(hipDeviceSynchronize)();
     HIP(hipCtxSynchronize)();
 
-    // One.
+    // One argument.
     HIP(hipInit)(i);
     HIP(hipGetDeviceCount)(&round.integers[0]);
     HIP(hipSetDevice)(-n);
@@ -77,7 +77,7 @@ inline bool long_round(Round &round) {
     HIP(hipMemcpy3D)(round.handle<const hipMemcpy3DParms *>(1));
     HIP(hipMemcpy3D)(nullptr);
 
-    // Two.
+    // Two arguments.
     HIP_AS(hipMalloc, hipError_t(void **, size_t))(&round.host, size_t{1} << (i % 60));
     HIP(hipGetDeviceProperties)(&round.properties, n);
     HIP(hipMemGetInfo)(&round.sizes[0], &round.sizes[1]);
@@ -88,7 +88,7 @@ inline bool long_round(Round &round) {
     HIP(hipMalloc3D)(round.handle<hipPitchedPtr *>(1), hipExtent{i + 1, 2, 3});
     HIP(hipIpcOpenEventHandle)(round.handle<hipEvent_t *>(1), hipIpcEventHandle_t{{'e', 'v', 'e', 'n', 't'}});
 
-    // Three.
+    // Three arguments.
     HIP(hipDeviceGetAttribute)(&round.integers[0], hipDeviceAttributeWarpSize, n);
     HIP(hipMemset)(memory, n, i);
     HIP_AS(hipHostMalloc, hipError_t(void **, size_t, unsigned))
@@ -102,14 +102,14 @@ inline bool long_round(Round &round) {
     HIP(hipIpcOpenMemHandle)(&round.host, hipIpcMemHandle_t{{'m', 'e', 'm', 'o', 'r', 'y'}}, i);
     HIP(hipMemset3D)(hipPitchedPtr{memory, 16, 4, 4}, n, hipExtent{1, 2, i});
 
-    // Four.
+    // Four arguments.
     HIP(hipMemcpy)(memory, memory + 128, i, hipMemcpyDeviceToHost);
     HIP(hipMallocPitch)(&round.host, &round.sizes[0], i, 9);
     HIP(hipStreamAddCallback)(round.handle<hipStream_t>(1), round.handle<hipStreamCallback_t>(2), memory, i);
     HIP(hipDeviceGetP2PAttribute)(&round.integers[0], hipDevP2PAttrAccessSupported, n, n + 1);
     HIP(hipMemAdvise)(memory, i, hipMemAdviseSetReadMostly, n);
 
-    // Five.
+    // Five arguments.
     HIP(hipMemcpyAsync)(memory, memory + 128, i, hipMemcpyHostToDevice, round.handle<hipStream_t>(1));
     HIP(hipStreamWaitValue64)(round.handle<hipStream_t>(1), memory, ~uint64_t{0} - i, i, 0xf0f0f0f0f0f0f0f0);
     HIP(hipMemset2D)(memory, 16, n, 4, 4);
@@ -118,7 +118,7 @@ inline bool long_round(Round &round) {
     (round.handle<const void *>(1), dim3(i, 2, 3), dim3(4, 5, i), round.handle<void **>(2), i,
      round.handle<hipStream_t>(3));
 
-    // Six and more, on the stack.
+    // Six arguments and more, the seventh and later ones on the stack.
     HIP(hipStreamGetCaptureInfo_v2)
     (round.handle<hipStream_t>(1), nullptr, nullptr, nullptr, nullptr, round.handle<size_t *>(2));
     HIP(hipLaunchKernel)
@@ -140,7 +140,7 @@ inline bool long_round(Round &round) {
      round.handle<void **>(3), round.handle<void **>(4), round.handle<hipEvent_t>(5),
      round.handle<hipEvent_t>(6), i);
 
-    // What the compiler makes of a launch, called by hand.
+    // The calls into which the compiler turns a launch, made by hand.
     hipError_t pushed = HIP(__hipPushCallConfiguration)(dim3(i, 2, 3), dim3(4, 5, 6), i, round.handle<hipStream_t>(1));
     dim3 grid, block;
     hipStream_t stream = nullptr;

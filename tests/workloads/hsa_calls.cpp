@@ -1,5 +1,5 @@
-// Calls HSA directly, N rounds, and writes down each call (see call_log.h). Without a GPU hsa_init fails and
-// most of the rest reports that the runtime is not initialised; the calls are real all the same.
+// Calls HSA directly, N rounds, and logs each call (see call_log.h). Without a GPU, hsa_init fails
+// and most other calls report that the runtime is not initialised; the calls are real nevertheless.
 #include <hsa/hsa.h>
 #include <hsa/hsa_ext_amd.h>
 #include <hsa/hsa_ext_image.h>

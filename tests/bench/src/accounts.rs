@@ -1,16 +1,16 @@
-//! What must be exact on every machine, however slow: the accounts.
+//! Checks the accounts, which must be exact on every machine, however slow.
 
 use std::{fs::File, path::Path};
 
 use anyhow::{Result, bail, ensure};
 use gputrace_capture::{Block, CaptureReader, Meta, ledger::Ledger, records};
 
-/// Checks that `seen = written + dropped` in every row, that `seen` is what really happened (if that is
-/// known), and that the capture holds as many records as were counted.
+/// Checks that `seen = written + dropped` in every row, that `seen` equals the true number (if
+/// known), and that the capture contains as many records as were counted.
 ///
 /// # Errors
 ///
-/// Says what does not balance.
+/// Describes what does not balance.
 pub(crate) fn check(ledger: &Ledger, happened: Option<u64>, capture: &Path) -> Result<()> {
     for row in &ledger.rows {
         ensure!(
@@ -36,7 +36,7 @@ pub(crate) fn check(ledger: &Ledger, happened: Option<u64>, capture: &Path) -> R
     Ok(())
 }
 
-/// Records in a capture.
+/// Number of records in a capture.
 ///
 /// # Errors
 ///

@@ -1,4 +1,4 @@
-//! How long probes take to come and to go.
+//! Measures how long attaching and detaching probes takes.
 
 use std::{
     path::{Path, PathBuf},
@@ -27,22 +27,22 @@ const DIRECTORIES: [&str; 4] = [
     "/usr/lib",
 ];
 
-/// Libraries, with the endings that their files may have.
+/// Names of libraries, and possible suffixes of their files.
 const LIBRARIES: [(&str, [&str; 4]); 2] = [
     ("libamdhip64.so", [".7", ".6", ".5", ""]),
     ("libhsa-runtime64.so", [".1", "", "", ""]),
 ];
 
-/// Functions probed by perf events, whose removal takes a tenth of a second each.
+/// Number of functions probed by perf events, whose removal takes a tenth of a second each.
 const SAMPLE: usize = 10;
 
-/// A library and where its probes go.
+/// A library and its probe points.
 struct Target {
     file: LibraryFile,
     points: Vec<Point>,
 }
 
-/// Prints how long attaching and detaching takes, by both back-ends.
+/// Prints how long attaching and detaching takes with both back-ends.
 ///
 /// # Errors
 ///
@@ -126,7 +126,7 @@ fn functions(targets: &[Target]) -> usize {
     targets.iter().map(|target| target.points.len()).sum()
 }
 
-/// Opens a library and plans probes on all its HIP and HSA functions, the polling ones included.
+/// Opens a library and plans probes on all its HIP and HSA functions, including polling functions.
 fn find((name, endings): &(&str, [&str; 4])) -> Result<Target> {
     let mut paths = DIRECTORIES.iter().flat_map(|directory| {
         endings
@@ -154,7 +154,7 @@ fn candidate(directory: &str, name: &str, ending: &str) -> PathBuf {
     Path::new(directory).join(format!("{name}{ending}"))
 }
 
-/// Milliseconds.
+/// Times in milliseconds.
 struct Times {
     attach: f64,
     detach: f64,

@@ -1,4 +1,4 @@
-//! What a traced call costs.
+//! Measures the cost of a traced call.
 
 use std::thread;
 
@@ -16,12 +16,12 @@ use crate::{
     report::{Table, least, median},
 };
 
-/// What is on the function while it is called.
+/// What is attached to the function while it is called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Variant {
     Nothing,
     Empty,
-    /// gputrace's probes, in a process that is not traced: it maps the library of one that is.
+    /// gputrace's probes in an untraced process, which has mapped the library of a traced one.
     Neighbour,
     Gputrace,
 }
@@ -33,7 +33,7 @@ const VARIANTS: [Variant; 4] = [
     Variant::Gputrace,
 ];
 
-/// A function and how often to call it.
+/// A function, and how often to call it.
 struct Case {
     name: &'static str,
     begins: &'static str,
@@ -42,16 +42,16 @@ struct Case {
     calls: u64,
 }
 
-/// Everything that the variants need.
+/// The state shared by all variants.
 struct Setup {
     library: Library,
     empty: Empty,
     recording: Recording,
-    /// Calls made so far with gputrace's probes on.
+    /// Number of calls made so far with gputrace's probes attached.
     traced: u64,
 }
 
-/// Prints what a call costs without probes, with programs that do nothing, and with gputrace.
+/// Prints the cost of a call without probes, with programs that do nothing, and with gputrace.
 ///
 /// # Errors
 ///
@@ -159,19 +159,19 @@ fn cases(library: &Library) -> Result<[Case; 2]> {
     ])
 }
 
-/// Runs `work` on a thread of its own, on the CPU of this one.
+/// Runs `work` on a new thread, on this thread's CPU.
 fn on_a_new_thread<T: Send>(work: impl FnOnce() -> T + Send) -> Result<T> {
     thread::scope(|scope| scope.spawn(work).join())
         .map_err(|_| anyhow!("the measuring thread panicked"))
 }
 
 impl Setup {
-    /// ns per call of each variant, by round.
+    /// Time per call of each variant in each round, ns.
     fn rounds(&mut self, case: &Case, rounds: usize) -> Result<[Vec<f64>; 4]> {
         let mut results = [const { Vec::new() }; 4];
         for round in 0..rounds {
             for turn in 0..VARIANTS.len() {
-                // Another one begins each time.
+                // Each round begins with another variant.
                 let index = (round + turn) % VARIANTS.len();
                 let (Some(variant), Some(result)) = (VARIANTS.get(index), results.get_mut(index))
                 else {
@@ -183,10 +183,10 @@ impl Setup {
         Ok(results)
     }
 
-    /// ns per call.
+    /// Time per call, ns.
     fn time(&mut self, case: &Case, variant: Variant) -> Result<f64> {
         let path = self.library.path();
-        // Both are dropped, and so the probes removed, after the calls.
+        // Both are dropped after the calls, which removes the probes.
         let _empty = match variant {
             Variant::Empty => self.empty.attach(&path, case.point)?,
             _ => Vec::new(),
@@ -217,7 +217,7 @@ impl Setup {
             self.recording.calls.add_target(std::process::id(), 0)?;
             self.traced += warm_up + calls;
         }
-        // A thread that was traced once stays so until it ends.
+        // A thread that was traced once stays traced until it ends, so this uses a new one.
         let time = on_a_new_thread(|| {
             case.site.call(warm_up);
             let begin = cpu_time();
@@ -228,7 +228,7 @@ impl Setup {
         Ok(time.as_nanos() as f64 / calls as f64)
     }
 
-    /// What the kernel says of the programs that ran on this function.
+    /// The kernel's statistics for the programs that ran on this function.
     fn statistics(&mut self, case: &Case) -> Result<Vec<Measured>> {
         let statistics = Statistics::enable()?;
         let before = measured();

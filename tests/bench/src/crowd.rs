@@ -1,4 +1,5 @@
-//! A crowded node: many processes with many mappings, programs that come and go, and users of a library.
+//! Simulates a crowded node: many processes with many mappings, programs that start and end, and
+//! users of a library.
 
 use std::{
     io::{Read as _, Write as _, stdin, stdout},
@@ -42,14 +43,15 @@ pub(crate) struct Fresh {
     library: PathBuf,
 }
 
-/// Between two looks at what is due.
+/// Interval of checking what is due.
 const STEP: Duration = Duration::from_millis(1);
 
-/// Longest wait for a breakpoint.
+/// Maximum wait for a breakpoint.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 impl Crowd {
-    /// Prints `ready`, and at the end how many programs were executed and processes created per second.
+    /// Prints `ready`, and at the end the number of programs executed and processes created per
+    /// second.
     ///
     /// # Errors
     ///
@@ -69,7 +71,7 @@ impl Crowd {
         let begin = Instant::now();
         while !is_over() {
             let due = |rate: u32| (begin.elapsed().as_secs_f64() * f64::from(rate)) as u64;
-            // What a busy machine cannot do is not made up for.
+            // Work that a busy machine could not do in time is not caught up on.
             let due_execs = due(self.execs).min(execs + 10);
             while execs < due_execs {
                 let mut child = Command::new("/bin/true").stdin(Stdio::null()).spawn()?;
@@ -115,11 +117,11 @@ impl Hold {
 }
 
 impl Fresh {
-    /// Prints the time from the return of `dlopen` on.
+    /// Prints the time since `dlopen` returned.
     ///
     /// # Errors
     ///
-    /// When it is not such a library, or nobody probes it.
+    /// When it is not such a library, or it gets no probes.
     pub(crate) fn run(&self) -> Result<()> {
         let site = Site::load(&self.library, EMULATED)?;
         let begin = Instant::now();
@@ -135,7 +137,8 @@ impl Fresh {
     }
 }
 
-/// Maps this program's file over and over, so that no two mappings become one: neighbours have other rights.
+/// Maps this program's file repeatedly. Neighbouring mappings have different protections, so that
+/// the kernel does not merge them.
 fn map_often(count: u32) -> Result<()> {
     let file = std::fs::File::open("/proc/self/exe")?;
     for number in 0..count {
@@ -145,7 +148,7 @@ fn map_often(count: u32) -> Result<()> {
             2 => libc::PROT_READ | libc::PROT_WRITE,
             _ => libc::PROT_NONE,
         };
-        // SAFETY: a new mapping, anywhere, that nobody touches.
+        // SAFETY: a new mapping at any address, which nothing accesses.
         let address = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
@@ -167,23 +170,24 @@ fn map_often(count: u32) -> Result<()> {
 
 /// Creates a process that ends with this one.
 fn create(then: impl FnOnce()) -> Result<()> {
-    // SAFETY: this program has one thread, so the child may go on as it is; it ends without coming back.
+    // SAFETY: this program has one thread, so the child can continue normally; it ends without
+    // returning.
     let child = unsafe { libc::fork() };
     ensure!(child >= 0, "fork: {}", std::io::Error::last_os_error());
     if child == 0 {
         // SAFETY: a system call that takes integers.
         unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
         then();
-        // SAFETY: ends this process without running what its creator wants run at its own end.
+        // SAFETY: ends this process without running its creator's exit handlers.
         unsafe { libc::_exit(0) };
     }
     Ok(())
 }
 
-/// Waits for children that have ended.
+/// Reaps children that have ended.
 fn reap() {
     loop {
-        // SAFETY: no status is asked for.
+        // SAFETY: no status is requested.
         let child = unsafe { libc::waitpid(-1, std::ptr::null_mut(), libc::WNOHANG) };
         if child <= 0 {
             return;
@@ -191,7 +195,7 @@ fn reap() {
     }
 }
 
-/// Tells whoever started this.
+/// Prints a line for the parent process.
 fn say(line: &str) -> Result<()> {
     let mut out = stdout().lock();
     writeln!(out, "{line}")?;
@@ -205,8 +209,8 @@ fn is_over() -> bool {
         events: libc::POLLIN,
         revents: 0,
     };
-    // SAFETY: one structure, which lives through the call.
+    // SAFETY: one structure, which is alive during the call.
     let ready = unsafe { libc::poll(&raw mut poll, 1, 0) };
-    // Nobody writes anything, so what can be read is the end.
+    // Nothing is ever written to it, so readable means closed.
     ready > 0 && stdin().read(&mut [0]).unwrap_or(0) == 0
 }

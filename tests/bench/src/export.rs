@@ -1,4 +1,4 @@
-//! How fast a capture becomes an output.
+//! Measures how fast captures are exported.
 
 use std::{
     fs,
@@ -17,16 +17,17 @@ use crate::{
     report::{Table, grouped},
 };
 
-/// Between two looks at the memory of an export.
+/// Interval of sampling the memory of an export.
 const SAMPLE: Duration = Duration::from_millis(5);
 
-/// Times that each format is made, in turns with the others; the median counts.
+/// Number of times that each format is exported, alternating with the others; the median counts.
 const TURNS: usize = 3;
 
 /// Formats.
 const FORMATS: [&str; 6] = ["csv", "ndjson", "pftrace", "json", "rocpd", "otf2"];
 
-/// Prints time and memory of `gputrace export`, of a capture made up of calls, dispatches and copies.
+/// Prints time and memory of `gputrace export` for a synthetic capture of calls, dispatches and
+/// copies.
 ///
 /// # Errors
 ///
@@ -51,7 +52,8 @@ pub(crate) fn measure(options: &Options) -> Result<()> {
             "outputs, KiB",
         ],
     );
-    // Reading alone: a filter that nothing passes. In the same run, so that ratios mean something.
+    // Reading alone: with a filter that nothing passes. In the same run, so that ratios are
+    // meaningful.
     let mut reading = Vec::new();
     let mut made: Vec<Vec<Measured>> = FORMATS.iter().map(|_| Vec::new()).collect();
     for _ in 0..if options.quick { 1 } else { TURNS } {
@@ -91,7 +93,7 @@ pub(crate) fn measure(options: &Options) -> Result<()> {
     table.print()
 }
 
-/// One export.
+/// Figures of one export.
 #[derive(Clone, Copy, Debug, Default)]
 struct Measured {
     seconds: f64,
@@ -147,7 +149,7 @@ fn export(
     })
 }
 
-/// Bytes of the files in a directory and below.
+/// Total size in bytes of the files in a directory and below.
 fn size(directory: &Path) -> Result<u64> {
     let mut bytes = 0;
     for entry in fs::read_dir(directory)? {

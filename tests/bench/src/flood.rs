@@ -1,4 +1,4 @@
-//! A program to be traced: calls a function of the benchmark library at a steady rate.
+//! A program to trace: calls a function of the benchmark library at a steady rate.
 
 use std::{
     path::PathBuf,
@@ -23,11 +23,11 @@ pub(crate) struct Flood {
     rate: u64,
 }
 
-/// How often a steady flood looks at the clock.
+/// Interval at which a steady flood reads the clock.
 const STEP: Duration = Duration::from_millis(1);
 
 impl Flood {
-    /// Maps the library and calls.
+    /// Maps the library and makes the calls.
     ///
     /// # Errors
     ///
@@ -42,7 +42,7 @@ impl Flood {
         let mut made = 0;
         while made < self.calls {
             let due = begin.elapsed().as_secs_f64() * self.rate as f64;
-            // Whole calls only; not negative.
+            // Only whole calls; not negative.
             let due = (due as u64).min(self.calls);
             site.call(due.saturating_sub(made));
             made = made.max(due);

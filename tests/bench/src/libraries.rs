@@ -1,4 +1,4 @@
-//! What a launched program pays for the libraries that it loads by `dlopen`.
+//! Measures what a launched program pays for libraries that it loads by `dlopen`.
 
 use std::{
     ffi::CString,
@@ -16,10 +16,10 @@ use crate::{
     report::{Table, median},
 };
 
-/// Libraries of no interest.
+/// Number of libraries without traced functions.
 const COUNT: usize = 1_000;
 
-/// Turns that the two variants take.
+/// Number of rounds in which the two variants alternate.
 const TURNS: usize = 7;
 
 /// A program that loads every file of a directory and prints how long that took, ns.
@@ -29,7 +29,7 @@ pub(crate) struct Load {
 }
 
 impl Load {
-    /// Does so.
+    /// Loads the libraries and prints the time.
     ///
     /// # Errors
     ///
@@ -41,7 +41,7 @@ impl Load {
         }
         let begin = Instant::now();
         for path in &paths {
-            // SAFETY: libraries without constructors, made for this.
+            // SAFETY: libraries without constructors, built for this.
             let library = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW) };
             ensure!(
                 !library.is_null(),
@@ -57,7 +57,8 @@ impl Load {
     }
 }
 
-/// Prints how long a program takes to load a thousand small libraries, alone and under gputrace.
+/// Prints how long a program takes to load a thousand small libraries, by itself and under
+/// gputrace.
 ///
 /// # Errors
 ///

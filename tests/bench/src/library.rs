@@ -1,5 +1,5 @@
-//! The library whose functions are called: one that begins with an instruction that the kernel emulates
-//! behind a breakpoint, and one that begins with instructions that it must single-step.
+//! The library whose functions are called. One function begins with an instruction that the kernel
+//! emulates at a breakpoint, one with instructions that the kernel must single-step.
 
 use std::{
     ffi::{CString, c_int, c_void},
@@ -12,7 +12,7 @@ use std::{
 use anyhow::{Context as _, Result, bail};
 use tempfile::TempDir;
 
-/// Its name makes gputrace take it for ROCm's; there is no such version.
+/// The name makes gputrace treat it as ROCm's; there is no such version.
 const NAME: &str = "libamdhip64.so.99";
 
 const SOURCE: &str = "\
@@ -46,7 +46,7 @@ pub(crate) const EMULATED: &str = "hipBenchEmulated";
 /// Begins with `endbr64; sub`.
 pub(crate) const STEPPED: &str = "hipBenchStepped";
 
-/// The library's file; gone when dropped.
+/// The library's file; removed when dropped.
 #[derive(Debug)]
 pub(crate) struct Library {
     directory: TempDir,
@@ -80,7 +80,7 @@ impl Library {
         self.directory.path().join(NAME)
     }
 
-    /// The directory, for other files that shall go with it.
+    /// The directory, for further files that are removed with it.
     pub(crate) fn directory(&self) -> &Path {
         self.directory.path()
     }
@@ -91,7 +91,7 @@ impl Library {
 pub(crate) struct Site(extern "C" fn() -> c_int);
 
 impl Site {
-    /// Maps the library, for good, and finds the function.
+    /// Maps the library permanently, and finds the function.
     ///
     /// # Errors
     ///
@@ -117,7 +117,7 @@ impl Site {
 
     /// Whether its first instruction has been replaced by a breakpoint (`int3`).
     pub(crate) fn has_breakpoint(self) -> bool {
-        // SAFETY: the function's code can be read, and others change it one byte at a time.
+        // SAFETY: the function's code is readable, and is only changed one byte at a time.
         unsafe { (self.0 as *const u8).read_volatile() == 0xcc }
     }
 

@@ -1,4 +1,4 @@
-//! What looks at read indices cost, the recorder and the program.
+//! Measures the cost of looks at read indices, for the recorder and for the program.
 
 use std::{
     fs,
@@ -18,11 +18,11 @@ use crate::{
     report::{Table, grouped, median},
 };
 
-/// Kernels in a second, and what the software GPU takes for each.
+/// Kernels per second, and their duration on the software GPU.
 const RATE: u64 = 20_000;
 const SETTINGS: &str = "default_duration = { fixed_ns = 20_000 }\n";
 
-/// Budgets that are compared, per cent of a core.
+/// Budgets that are compared, in percent of a core.
 const BUDGETS: [&str; 3] = ["0", "2", "20"];
 
 /// A program that submits kernels without completion signals.
@@ -59,7 +59,7 @@ impl Program {
         Ok(line.trim().to_owned())
     }
 
-    /// What it has submitted so far, and how long it was at that, ns.
+    /// What it has submitted so far, and the time spent on that, ns.
     fn ask(&mut self) -> Result<(f64, f64)> {
         writeln!(self.stdin)?;
         let line = self.line()?;
@@ -67,7 +67,7 @@ impl Program {
         Ok((kernels.parse()?, time.parse()?))
     }
 
-    /// For so long: kernels in a second, and ns of the thread for each.
+    /// Over this time: kernels per second, and the thread's ns per kernel.
     fn watch(&mut self, time: Duration) -> Result<(f64, f64)> {
         let before = self.ask()?;
         thread::sleep(time);
@@ -86,7 +86,7 @@ impl Program {
     }
 }
 
-/// One turn of a variant.
+/// One round of a variant.
 #[derive(Clone, Copy, Debug, Default)]
 struct Turn {
     rate: f64,
@@ -94,7 +94,7 @@ struct Turn {
     looks: Looks,
 }
 
-/// Prints what looks cost at 20,000 kernels a second.
+/// Prints the cost of looks at 20,000 kernels per second.
 ///
 /// # Errors
 ///
@@ -127,7 +127,7 @@ pub(crate) fn measure(options: &Options) -> Result<()> {
     print(&alone, &variants, time)
 }
 
-/// Has a program recorded with this budget.
+/// Records a program with this budget.
 fn recorded(
     options: &Options,
     libraries: &Path,
@@ -162,7 +162,7 @@ fn recorded(
         line.clear();
         ensure!(said.read_line(&mut line)? != 0, "gputrace has ended");
     }
-    // What it says later is of no interest, but it must not wait for a reader.
+    // Later output is ignored, but the recorder must not block on a full pipe.
     thread::spawn(move || std::io::copy(&mut said, &mut std::io::sink()));
     let (rate, each) = program.watch(time)?;
     rustix::process::kill_process(
@@ -195,7 +195,7 @@ fn print(alone: &[Turn], variants: &[Vec<Turn>], time: Duration) -> Result<()> {
     let middle = |turns: &[Turn], of: &dyn Fn(&Turn) -> f64| {
         median(&turns.iter().map(of).collect::<Vec<_>>())
     };
-    // Turn by turn, so that a change of the machine's speed meets both.
+    // By round, so that a change of the machine's speed affects both.
     let against = |turns: &[Turn], others: &[Turn]| {
         let ratios = turns
             .iter()

@@ -8,21 +8,21 @@ use rustix::{
     time::{ClockId, clock_gettime},
 };
 
-/// CPUs that this process may use, and which of them the two sides of a measurement get.
+/// CPUs that this process may use, and those of the two sides of a measurement.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cpus {
-    /// Runs what is traced.
+    /// Runs the traced program.
     pub(crate) caller: usize,
-    /// Runs the collector; the same as `caller` if there is only one CPU.
+    /// Runs the collector; equals `caller` if there is only one CPU.
     pub(crate) collector: usize,
 }
 
 impl Cpus {
-    /// The last two CPUs of this process: the first ones serve more interrupts.
+    /// The last two CPUs of this process, because the first ones serve more interrupts.
     ///
     /// # Errors
     ///
-    /// When the system does not tell.
+    /// When the system call fails.
     pub(crate) fn choose() -> Result<Self> {
         let allowed = sched_getaffinity(None).context("which CPUs may be used?")?;
         let mut usable = (0..CpuSet::MAX_CPU)
@@ -36,7 +36,7 @@ impl Cpus {
     }
 }
 
-/// Keeps the calling thread, and threads it starts, on one CPU until dropped.
+/// Keeps the calling thread, and threads that it starts, on one CPU until dropped.
 #[derive(Debug)]
 pub(crate) struct Pinned {
     before: CpuSet,
@@ -59,13 +59,13 @@ impl Pinned {
 
 impl Drop for Pinned {
     fn drop(&mut self) {
-        // These CPUs were allowed before; if one has gone since, any will do.
+        // These CPUs were allowed before; if one is no longer there, any will do.
         let _ = sched_setaffinity(None, &self.before);
     }
 }
 
-/// CPU time of the calling thread. Unlike time that passes, it stands still while another program has
-/// the CPU.
+/// CPU time of the calling thread. Unlike elapsed time, it does not advance while another program
+/// has the CPU.
 pub(crate) fn cpu_time() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     // Neither is ever negative.
@@ -88,13 +88,13 @@ pub(crate) fn thread_time(name: &str) -> Option<Duration> {
     ))
 }
 
-/// Resident memory of a process, bytes; `None` when it has gone.
+/// Resident memory of a process, bytes; `None` if the process has ended.
 pub(crate) fn resident(pid: u32) -> Option<u64> {
     status(pid, "VmRSS:")
 }
 
-/// The most that a process has had resident since it began its program, bytes; `None` when it has gone.
-/// (`ru_maxrss` will not do: it begins with what the parent had at the fork.)
+/// Maximum resident memory of a process since its exec, bytes; `None` if the process has ended.
+/// (`ru_maxrss` is unsuitable: it begins with the parent's value at the fork.)
 pub(crate) fn most_resident(pid: u32) -> Option<u64> {
     status(pid, "VmHWM:")
 }
@@ -106,16 +106,16 @@ fn status(pid: u32, field: &str) -> Option<u64> {
     Some(kibibytes * 1024)
 }
 
-/// What a child process used in all.
+/// Resources used by a child process.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Used {
-    /// CPU time, user and system.
+    /// CPU time, user and system together.
     pub(crate) cpu: Duration,
-    /// Whether it ended well.
+    /// Whether it ended successfully.
     pub(crate) success: bool,
 }
 
-/// Waits for a child process and says what it used.
+/// Waits for a child process and returns the resources that it used.
 ///
 /// # Errors
 ///
@@ -123,10 +123,10 @@ pub(crate) struct Used {
 pub(crate) fn wait(pid: u32) -> io::Result<Used> {
     let pid = libc::pid_t::try_from(pid).map_err(io::Error::other)?;
     let mut status = 0;
-    // SAFETY: plain numbers, for which all zeroes are valid.
+    // SAFETY: a struct of plain numbers, for which zeros are valid.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
     loop {
-        // SAFETY: both point to variables that live until the call returns.
+        // SAFETY: both point to variables that are alive during the call.
         if unsafe { libc::wait4(pid, &raw mut status, 0, &raw mut usage) } == pid {
             break;
         }
@@ -147,7 +147,7 @@ pub(crate) fn wait(pid: u32) -> io::Result<Used> {
     })
 }
 
-/// Where a capture goes that the disk shall not slow down, if there is such a place.
+/// A place for captures that avoids the disk's delays, if there is one.
 pub(crate) fn memory_file_system() -> Option<&'static Path> {
     let path = Path::new("/dev/shm");
     path.is_dir().then_some(path)

@@ -1,4 +1,4 @@
-//! A capture made up for the export figures: as long as one wants, without recording it.
+//! A synthetic capture of any length for the export figures, made without a recording.
 
 use std::{fs::File, path::Path};
 
@@ -24,13 +24,13 @@ use gputrace_timeline::{
 };
 use zerocopy::IntoBytes as _;
 
-/// Calls, dispatches and copies of one round.
+/// Number of calls, dispatches and copies in one round.
 pub(crate) const ROUND: (u64, u64, u64) = (6, 3, 1);
 
-/// ns from one round to the next.
+/// Time from one round to the next, ns.
 const PERIOD: u64 = 20_000;
 
-/// Rounds between two marks: what a collector drains in some ms.
+/// Rounds between two epoch marks: what a collector drains in some ms.
 const EPOCH: u64 = 500;
 
 /// Functions that are called in turn.

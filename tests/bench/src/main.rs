@@ -1,13 +1,13 @@
-//! Prints gputrace's figures: what a traced call costs, how fast probes come and go, how many records the
-//! collector takes, whether memory stays flat, what a crowded node and looks at queues cost, how fast captures become
-//! outputs.
+//! Prints gputrace's benchmark figures: the cost of a traced call, how fast probes are attached and
+//! removed, how many records the collector handles, whether memory stays flat, the cost of a
+//! crowded node and of looks at queues, and how fast captures are exported.
 //!
-//! Run by `cargo xtask bench`, as root, on a machine as quiet as can be had. No figure is a test: a
-//! machine that is slower than another is no defect. What *is* checked is that the accounts are exact,
-//! also at saturation; the program fails if they are not.
+//! Run by `cargo xtask bench`, as root, on a machine that is as quiet as possible. No figure is a
+//! test: a slow machine is no defect. The accounts, however, *are* checked: they must be exact even
+//! at saturation, or the program fails.
 //!
-//! Costs are compared within one run only: the measured variants take turns, several rounds of them, and
-//! ratios are taken round by round, so that a change in the machine's speed meets all of them.
+//! Costs are compared only within a run: the measured variants alternate for several rounds, and
+//! ratios are computed per round, so that a change in the machine's speed affects all of them.
 
 mod accounts;
 mod attach;

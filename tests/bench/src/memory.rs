@@ -18,15 +18,15 @@ use crate::{
 /// Calls per second.
 const RATE: u64 = 100_000;
 
-/// Between two looks at the recorder.
+/// Interval of sampling the recorder's memory.
 const SAMPLE: Duration = Duration::from_millis(250);
 
-/// Prints the memory of `gputrace -p` while a program calls at a steady rate, and while it then makes the
-/// outputs.
+/// Prints the memory of `gputrace -p` while a program makes calls at a steady rate, and while it
+/// then writes the outputs.
 ///
 /// # Errors
 ///
-/// When one of them fails.
+/// When gputrace or the program fails.
 pub(crate) fn measure(options: &Options) -> Result<()> {
     let time = Duration::from_secs(if options.quick { 5 } else { 60 });
     let library = Library::build()?;
@@ -35,7 +35,7 @@ pub(crate) fn measure(options: &Options) -> Result<()> {
         .arg("flood")
         .arg(library.path())
         .args(["--rate", &RATE.to_string()])
-        // To be ended, not to end.
+        // The flood does not end by itself; it is killed.
         .args(["--calls", &u64::MAX.to_string()])
         .spawn()?;
     let wait_for_mapping = Instant::now();
@@ -67,7 +67,7 @@ pub(crate) fn measure(options: &Options) -> Result<()> {
     let pid = recorder.id();
     while let Some(memory) = resident(pid) {
         let (since, half) = (begin.elapsed(), time / 2);
-        // The first two seconds go into loading and attaching.
+        // The first two seconds are spent on loading and attaching.
         if since < time {
             if since > Duration::from_secs(2) || !during.is_empty() || since > half {
                 during.push(memory);

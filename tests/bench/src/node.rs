@@ -1,4 +1,4 @@
-//! What recording a whole node costs where much goes on that is of no interest.
+//! Measures the cost of recording a whole node on which many untraced programs are active.
 
 use std::{
     fs,
@@ -22,19 +22,41 @@ use crate::{
 /// Programs executed and processes created per second.
 const EXECS: u32 = 500;
 const FORKS: u32 = 200;
-/// Mappings of each process.
+/// Number of mappings in each process.
 const MAPPINGS: u32 = 500;
 
-/// How much there is.
+/// The amount of activity.
 struct Size {
     processes: u32,
     containers: u32,
-    /// How long the recorder is looked at.
+    /// How long the recorder is measured.
     time: Duration,
-    /// New libraries.
+    /// Number of new libraries.
     libraries: u32,
-    /// Recordings that are begun and interrupted.
+    /// Number of recordings that are started and interrupted.
     recordings: u32,
+}
+
+impl Size {
+    fn of(options: &Options) -> Self {
+        if options.quick {
+            Self {
+                processes: 1000,
+                containers: 20,
+                time: Duration::from_secs(10),
+                libraries: 5,
+                recordings: 3,
+            }
+        } else {
+            Self {
+                processes: 10_000,
+                containers: 200,
+                time: Duration::from_secs(30),
+                libraries: 10,
+                recordings: 2,
+            }
+        }
+    }
 }
 
 /// A program that runs until its standard input is closed.
@@ -62,7 +84,7 @@ impl Running {
         Ok(line.trim().to_owned())
     }
 
-    /// Lets it end; the last line that it prints.
+    /// Lets it end; returns the last line that it prints.
     fn end(mut self) -> Result<String> {
         drop(self.child.stdin.take());
         let line = self.line()?;
@@ -71,29 +93,13 @@ impl Running {
     }
 }
 
-/// Prints what `gputrace --all` costs.
+/// Prints the cost of `gputrace --all`.
 ///
 /// # Errors
 ///
-/// When the node cannot be made, or gputrace fails.
+/// When the activity cannot be set up, or gputrace fails.
 pub(crate) fn measure(options: &Options) -> Result<()> {
-    let size = if options.quick {
-        Size {
-            processes: 1000,
-            containers: 20,
-            time: Duration::from_secs(10),
-            libraries: 5,
-            recordings: 3,
-        }
-    } else {
-        Size {
-            processes: 10_000,
-            containers: 200,
-            time: Duration::from_secs(30),
-            libraries: 10,
-            recordings: 2,
-        }
-    };
+    let size = Size::of(options);
     let library = Library::build()?;
     let me = std::env::current_exe()?;
     let mut crowd = Running::start(Command::new(&me).arg("crowd").args([
@@ -111,14 +117,14 @@ pub(crate) fn measure(options: &Options) -> Result<()> {
     }
 
     let mut recorder = record(options, &library)?;
-    // What follows the beginning belongs to it.
+    // The time shortly after the start still belongs to starting.
     thread::sleep(Duration::from_secs(3));
     let before = cpu_time(recorder.child.id())?;
     let begin = Instant::now();
     thread::sleep(size.time);
     let share = (cpu_time(recorder.child.id())?.saturating_sub(before)).as_secs_f64()
         / begin.elapsed().as_secs_f64();
-    let mut fresh = (0..size.libraries)
+    let fresh = (0..size.libraries)
         .map(|number| new_library(&library, &me, number))
         .collect::<Result<Vec<f64>>>()?;
     let memory = most_resident(recorder.child.id()).unwrap_or(0);
@@ -133,53 +139,91 @@ pub(crate) fn measure(options: &Options) -> Result<()> {
         container.end()?;
     }
     let rates = crowd.end()?;
-    let (execs, forks) = rates.split_once(' ').unwrap_or_default();
+    Figures {
+        share,
+        memory,
+        firsts,
+        fresh,
+        stops,
+        rates,
+    }
+    .print(&size)
+}
 
-    let mut table = Table::new(
-        "A crowded node",
-        &["of `gputrace --all`", "median", "longest", "aim"],
-    );
-    let longest = |times: &[f64]| format!("{:.0} ms", times.iter().copied().fold(0.0, f64::max));
-    let middle = |times: &[f64]| format!("{:.0} ms", median(times));
-    table.row(&[
-        &"CPU in the steady state",
-        &format!("{:.1} %", share * 100.0),
-        &"",
-        &"5 %",
-    ]);
-    table.row(&[
-        &"until the recording begins",
-        &middle(&firsts),
-        &longest(&firsts),
-        &"",
-    ]);
-    fresh.sort_by(f64::total_cmp);
-    table.row(&[
-        &"from dlopen of a new library to its probes",
-        &middle(&fresh),
-        &longest(&fresh),
-        &"100 ms",
-    ]);
-    let (stops, ends): (Vec<f64>, Vec<f64>) = stops.into_iter().unzip();
-    table.row(&[
-        &"from Ctrl-C to the end of the recording",
-        &middle(&stops),
-        &longest(&stops),
-        &"100 ms",
-    ]);
-    table.row(&[
-        &"until the probes are off and the files written",
-        &middle(&ends),
-        &longest(&ends),
-        &"",
-    ]);
-    table.row(&[
-        &"most memory",
-        &format!("{} KiB", grouped(memory / 1024)),
-        &"",
-        &"",
-    ]);
-    table.note(format!(
+/// What was measured.
+struct Figures {
+    /// Of one CPU, in the steady state.
+    share: f64,
+    /// Bytes, at most.
+    memory: u64,
+    /// Until a recording begins, ms.
+    firsts: Vec<f64>,
+    /// From dlopen of a new library to its probes, ms.
+    fresh: Vec<f64>,
+    /// From Ctrl-C to the end of a recording, and to the end of gputrace, ms.
+    stops: Vec<(f64, f64)>,
+    /// Programs executed and processes created per second.
+    rates: String,
+}
+
+impl Figures {
+    fn print(self, size: &Size) -> Result<()> {
+        let Self {
+            share,
+            memory,
+            firsts,
+            mut fresh,
+            stops,
+            rates,
+        } = self;
+        let (execs, forks) = rates.split_once(' ').unwrap_or_default();
+
+        let mut table = Table::new(
+            "A crowded node",
+            &["of `gputrace --all`", "median", "longest", "aim"],
+        );
+        let longest =
+            |times: &[f64]| format!("{:.0} ms", times.iter().copied().fold(0.0, f64::max));
+        let middle = |times: &[f64]| format!("{:.0} ms", median(times));
+        table.row(&[
+            &"CPU in the steady state",
+            &format!("{:.1} %", share * 100.0),
+            &"",
+            &"5 %",
+        ]);
+        table.row(&[
+            &"until the recording begins",
+            &middle(&firsts),
+            &longest(&firsts),
+            &"",
+        ]);
+        fresh.sort_by(f64::total_cmp);
+        table.row(&[
+            &"from dlopen of a new library to its probes",
+            &middle(&fresh),
+            &longest(&fresh),
+            &"100 ms",
+        ]);
+        let (stops, ends): (Vec<f64>, Vec<f64>) = stops.into_iter().unzip();
+        table.row(&[
+            &"from Ctrl-C to the end of the recording",
+            &middle(&stops),
+            &longest(&stops),
+            &"100 ms",
+        ]);
+        table.row(&[
+            &"until the probes are off and the files written",
+            &middle(&ends),
+            &longest(&ends),
+            &"",
+        ]);
+        table.row(&[
+            &"most memory",
+            &format!("{} KiB", grouped(memory / 1024)),
+            &"",
+            &"",
+        ]);
+        table.note(format!(
         "{} processes of {MAPPINGS} mappings; {execs} programs executed and {forks} processes created per second; {} \
          containers, each with a library of interest on an overlay mount of its own, called once a second. CPU: all threads \
          of gputrace for {} s, of one CPU.",
@@ -187,13 +231,14 @@ pub(crate) fn measure(options: &Options) -> Result<()> {
         size.containers,
         size.time.as_secs(),
     ));
-    table.print()
+        table.print()
+    }
 }
 
 /// A recording of the node.
 struct Recorder {
     child: Child,
-    /// From its start until it says that it records.
+    /// Time from its start until it reports that it is recording.
     first: Duration,
 }
 
@@ -214,12 +259,12 @@ fn record(options: &Options, library: &Library) -> Result<Recorder> {
         ensure!(said.read_line(&mut line)? != 0, "gputrace has ended");
     }
     let first = begin.elapsed();
-    // What it says later is of no interest, but it must not wait for a reader.
+    // Later output is ignored, but the recorder must not block on a full pipe.
     thread::spawn(move || std::io::copy(&mut said, &mut std::io::sink()));
     Ok(Recorder { child, first })
 }
 
-/// Ms from the signal to the end of what is recorded, and to the end of the program.
+/// Times in ms from the signal to the end of the recording, and to the end of the program.
 fn interrupt(child: &mut Child, library: &Library) -> Result<(f64, f64)> {
     let (begin, sent) = (Instant::now(), clocks::now());
     rustix::process::kill_process(
@@ -233,7 +278,7 @@ fn interrupt(child: &mut Child, library: &Library) -> Result<(f64, f64)> {
     Ok((over.saturating_sub(sent) as f64 / 1e6, ended))
 }
 
-/// A process with namespaces of its own for mounts and process ids, which uses the library through an overlay.
+/// A process in its own mount and pid namespaces, which uses the library through an overlay.
 fn container(library: &Library, me: &Path, number: u32) -> Result<Running> {
     let own = library.directory().join(format!("container{number}"));
     fs::create_dir(&own)?;
@@ -254,7 +299,7 @@ fn container(library: &Library, me: &Path, number: u32) -> Result<Running> {
     )
 }
 
-/// Ms from the mapping of a library that nobody has seen before to the probes on it.
+/// Time in ms from mapping a new library to the probes on it.
 fn new_library(library: &Library, me: &Path, number: u32) -> Result<f64> {
     let directory = library.directory().join(format!("new{number}"));
     fs::create_dir(&directory)?;
@@ -274,7 +319,7 @@ fn new_library(library: &Library, me: &Path, number: u32) -> Result<f64> {
 fn cpu_time(pid: u32) -> Result<Duration> {
     let mut nanoseconds = 0;
     for task in fs::read_dir(format!("/proc/{pid}/task"))? {
-        // One that ends meanwhile has used little.
+        // A thread that ends meanwhile has used little.
         let statistics = fs::read_to_string(task?.path().join("schedstat")).unwrap_or_default();
         nanoseconds += statistics
             .split(' ')

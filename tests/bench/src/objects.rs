@@ -1,4 +1,4 @@
-//! What one look at the code objects of a process costs, after each of thousands that it loads.
+//! Measures the cost of examining a process's code objects after each of thousands that it loads.
 
 use std::{ffi::CString, sync::Arc, time::Instant};
 
@@ -11,10 +11,10 @@ use crate::{
     report::{Table, median},
 };
 
-/// Code objects in all.
+/// Total number of code objects.
 const COUNT: usize = 5_000;
 
-/// Looks of which a median is taken, around the 100th and at the end.
+/// Number of measurements in a median, taken around the 100th code object and at the end.
 const LOOKS: usize = 100;
 
 /// ROCr's list head, `struct r_debug`.
@@ -39,7 +39,7 @@ struct Entry {
     previous: u64,
 }
 
-/// Prints what a look costs with a hundred code objects, and with thousands.
+/// Prints the cost with a hundred code objects, and with thousands.
 ///
 /// # Errors
 ///
@@ -49,7 +49,7 @@ pub(crate) fn measure(_: &Options) -> Result<()> {
     let pid = std::process::id();
     let address = std::ptr::from_ref(&*head) as u64;
     let mut objects = CodeObjects::with_lists(pid, [address], Arc::default())?;
-    // Kept where they are: the lists have their addresses.
+    // Boxed, because the lists contain their addresses.
     let mut entries: Vec<Box<Entry>> = Vec::new();
     let mut kept: Vec<(Vec<u8>, CString)> = Vec::new();
     let mut times = Vec::with_capacity(COUNT);

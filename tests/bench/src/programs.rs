@@ -1,4 +1,4 @@
-//! Loading `ebpf/bench`, and what the kernel knows of this process's programs.
+//! Loads `ebpf/bench`, and queries the kernel about this process's programs.
 
 use std::{
     collections::HashSet,
@@ -104,7 +104,7 @@ impl Producer {
     ///
     /// When the kernel refuses.
     pub(crate) fn run(&self, times: u32) -> Result<()> {
-        // The least that the kernel takes for a packet.
+        // The shortest packet that the kernel accepts.
         let packet = [0; 64];
         let input = libbpf_rs::ProgramInput {
             data_in: Some(&packet),
@@ -116,12 +116,12 @@ impl Producer {
     }
 }
 
-/// Makes the kernel measure programs while it lives; that itself costs some.
+/// Makes the kernel measure programs while this is alive, which itself has a cost.
 #[derive(Debug)]
 pub(crate) struct Statistics(#[expect(dead_code, reason = "held open")] OwnedFd);
 
 impl Statistics {
-    /// Begins.
+    /// Starts the measurement.
     ///
     /// # Errors
     ///
@@ -137,19 +137,19 @@ impl Statistics {
                 std::io::Error::last_os_error()
             );
         }
-        // SAFETY: a descriptor that was just made and that nobody else knows.
+        // SAFETY: the kernel has just created this descriptor, and nothing else owns it.
         Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
     }
 }
 
-/// What the kernel says of one program.
+/// The kernel's figures for one program.
 #[derive(Clone, Debug)]
 pub(crate) struct Measured {
     pub(crate) name: String,
-    /// Time in the program, ns, and runs, while there were [`Statistics`].
+    /// Time in the program, ns, and number of runs, while there were [`Statistics`].
     pub(crate) nanoseconds: u64,
     pub(crate) runs: u64,
-    /// Instructions that the verifier walked through.
+    /// Number of instructions that the verifier processed.
     pub(crate) verified: u32,
 }
 

@@ -1,4 +1,4 @@
-//! A recording inside this process: call programs and a collector that drains them into a file.
+//! A recording inside this process: call programs, and a collector that writes to a file.
 
 use std::{
     fs::File,
@@ -21,7 +21,7 @@ use crate::{
     machine::{self, Pinned},
 };
 
-/// gputrace's own size on a machine with few CPUs.
+/// gputrace's default on a machine with few CPUs.
 pub(crate) const RING_BYTES: u32 = 4 << 20;
 
 /// A running recording.
@@ -32,7 +32,7 @@ pub(crate) struct Recording {
     capture: PathBuf,
 }
 
-/// What a recording left.
+/// Result of a recording.
 #[derive(Debug)]
 pub(crate) struct Recorded {
     pub(crate) ledger: Ledger,
@@ -65,7 +65,7 @@ impl Recording {
                 },
             )?,
         };
-        // The collector's thread inherits the CPU of the one that starts it.
+        // The collector's thread inherits the CPU of the thread that starts it.
         let pinned = Pinned::to(cpu)?;
         let collector = Collector::start(settings, |_| {})?;
         drop(pinned);
@@ -81,7 +81,8 @@ impl Recording {
         machine::thread_time("collector").unwrap_or_default()
     }
 
-    /// Stops, and checks the accounts against the capture and what happened, if that is known.
+    /// Stops, and compares the accounts with the capture, and with the true number of events if
+    /// known.
     ///
     /// # Errors
     ///

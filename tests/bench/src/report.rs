@@ -1,4 +1,4 @@
-//! What is printed: Markdown, so that a run can be pasted into `docs/benchmarks.md` as it is.
+//! Prints results as Markdown, so that a run can be pasted into `docs/benchmarks.md`.
 
 use std::{
     fmt::Display,
@@ -8,7 +8,7 @@ use std::{
 
 use anyhow::Result;
 
-/// A table in the making.
+/// A table under construction.
 #[derive(Debug)]
 pub(crate) struct Table {
     title: String,
@@ -17,7 +17,7 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    /// An empty table with column heads. The first column is text, the others are numbers.
+    /// An empty table with these column headings. The first column is text, the others are numbers.
     pub(crate) fn new(title: &str, heads: &[&str]) -> Self {
         Self {
             title: title.to_owned(),
@@ -32,7 +32,7 @@ impl Table {
             .push(cells.iter().map(ToString::to_string).collect());
     }
 
-    /// Adds a sentence to stand below the table.
+    /// Adds a sentence below the table.
     pub(crate) fn note(&mut self, note: impl Into<String>) {
         self.notes.push(note.into());
     }
@@ -41,7 +41,7 @@ impl Table {
     ///
     /// # Errors
     ///
-    /// When standard output is gone.
+    /// When standard output is closed.
     pub(crate) fn print(&self) -> Result<()> {
         let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
         let width = |column: usize| {
@@ -86,11 +86,11 @@ impl Table {
     }
 }
 
-/// Says on which machine the figures were taken.
+/// Prints a description of the machine.
 ///
 /// # Errors
 ///
-/// When standard output is gone.
+/// When standard output is closed.
 pub(crate) fn machine() -> Result<()> {
     let uname = rustix::system::uname();
     let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
@@ -114,7 +114,7 @@ pub(crate) fn machine() -> Result<()> {
     Ok(())
 }
 
-/// The middle value; 0 of nothing.
+/// The median; 0 if there are no values.
 pub(crate) fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -129,12 +129,12 @@ pub(crate) fn median(values: &[f64]) -> f64 {
     f64::midpoint(lower.copied().unwrap_or(0.0), upper)
 }
 
-/// The smallest value; 0 of nothing.
+/// The smallest value; 0 if there are no values.
 pub(crate) fn least(values: &[f64]) -> f64 {
     values.iter().copied().min_by(f64::total_cmp).unwrap_or(0.0)
 }
 
-/// A number with its thousands apart: `1 234 567`.
+/// A number with separated thousands: `1 234 567`.
 pub(crate) fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();

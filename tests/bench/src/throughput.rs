@@ -1,4 +1,4 @@
-//! How many records per second get from the rings into the capture.
+//! Measures how many records per second get from the rings into the capture.
 
 use std::{
     path::Path,
@@ -17,19 +17,19 @@ use crate::{
     report::{Table, grouped},
 };
 
-/// Runs of the producer, of 64 records each, between two looks at the clock.
+/// Runs of the producer, of 64 records each, between two readings of the clock.
 const RUNS: u32 = 32;
 
-/// How fast the producer is to be.
+/// Rate of the producer.
 #[derive(Clone, Copy, Debug)]
 enum Pace {
-    /// As fast as it can.
+    /// As fast as possible.
     Flood,
     /// Records per second.
     Rate(f64),
 }
 
-/// Prints what reaches the capture at several rates.
+/// Prints how many records reach the capture at several rates.
 ///
 /// # Errors
 ///
@@ -122,7 +122,7 @@ fn row(
     Ok(())
 }
 
-/// Produces for `time`; returns how long it really took.
+/// Produces records for `time`; returns the actual duration.
 fn produce(producer: &Producer, cpu: usize, pace: Pace, time: Duration) -> Result<Duration> {
     const BATCH: f64 = 64.0;
     let _pinned = Pinned::to(cpu)?;
@@ -133,7 +133,7 @@ fn produce(producer: &Producer, cpu: usize, pace: Pace, time: Duration) -> Resul
             Pace::Flood => runs + f64::from(RUNS),
             Pace::Rate(rate) => begin.elapsed().as_secs_f64() * rate / BATCH,
         };
-        // A producer that was kept from its CPU does not make up for it in one go.
+        // A producer that was preempted does not catch up all at once.
         let now = (due - runs).clamp(0.0, f64::from(RUNS)).floor();
         if now > 0.0 {
             producer.run(now as u32)?;

@@ -1,4 +1,4 @@
-//! What gputrace may leave behind, and must not: objects of BPF, probes, processes.
+//! Checks what gputrace must not leave behind: BPF objects, probes, processes.
 
 use std::{collections::BTreeSet, fs, io::ErrorKind, process::ExitStatus};
 
@@ -9,18 +9,18 @@ use rustix::{
     process::{Pid, WaitOptions, WaitStatus, set_child_subreaper, wait, waitpid},
 };
 
-/// What the kernel holds that a tracer could have put there.
+/// Objects in the kernel that a tracer could have created.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Kernel {
     programs: BTreeSet<u32>,
     maps: BTreeSet<u32>,
     links: BTreeSet<u32>,
-    /// Probes by name, of `uprobe_events` and `kprobe_events`.
+    /// Names of the probes in `uprobe_events` and `kprobe_events`.
     probes: BTreeSet<String>,
 }
 
 impl Kernel {
-    /// What there is now.
+    /// The present objects.
     ///
     /// # Panics
     /// If `/sys/kernel/tracing` cannot be read.
@@ -30,7 +30,7 @@ impl Kernel {
             let path = format!("/sys/kernel/tracing/{name}");
             match fs::read_to_string(&path) {
                 Ok(text) => text,
-                // A kernel without probes of that kind.
+                // The kernel does not support probes of that kind.
                 Err(error) if error.kind() == ErrorKind::NotFound => String::new(),
                 Err(error) => panic!("{path}: {error}"),
             }
@@ -47,7 +47,7 @@ impl Kernel {
         }
     }
 
-    /// What is here and not in `earlier`.
+    /// Objects that are in `self` but not in `earlier`.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         let new =
@@ -60,17 +60,17 @@ impl Kernel {
         }
     }
 
-    /// Waits until there is nothing that was not there at the time of `self`.
+    /// Waits until there is nothing that is not in `self`.
     ///
     /// # Panics
     /// If something stays.
     pub fn wait_for_nothing_new(&self) {
-        // The kernel frees what belonged to a process some grace periods after its end.
+        // The kernel frees the objects of a process some grace periods after its end.
         let mut left = Self::default();
         eventually("nothing new in the kernel", PATIENCE, || {
             left = Self::now().since(self);
             left == Self::default() || {
-                // Shown by whoever fails.
+                // Shown if the check fails.
                 std::env::var_os("GPUTRACE_CHAOS_VERBOSE").is_some_and(|_| {
                     eprintln!("left in the kernel: {left:?}");
                     false
@@ -82,9 +82,10 @@ impl Kernel {
 
 /// The ids of all objects of one kind. `next` finds the id that follows another one.
 ///
-/// This opens no object. Linux 6.18 leaks a program array if somebody opens it by its id while its last descriptor is
-/// being closed: `prog_array_map_clear` runs twice and takes a reference each time, but its work, which gives one back, is
-/// queued once. Opening the maps here would cause the leak that the test looks for.
+/// This opens no object. Linux 6.18 leaks a program array if it is opened by its id while its last
+/// descriptor is being closed: `prog_array_map_clear` runs twice and takes a reference each time,
+/// but its work, which drops one, is queued only once. Opening the maps here would cause the leak
+/// that the test looks for.
 fn ids(next: unsafe extern "C" fn(u32, *mut u32) -> i32) -> BTreeSet<u32> {
     let mut found = BTreeSet::new();
     let mut id = 0;
@@ -95,7 +96,7 @@ fn ids(next: unsafe extern "C" fn(u32, *mut u32) -> i32) -> BTreeSet<u32> {
     found
 }
 
-/// Makes this process the parent of every descendant whose own parent ends, so that none can hide.
+/// Makes this process the parent of every descendant whose own parent ends, so that none is missed.
 ///
 /// # Panics
 /// If the kernel refuses.
@@ -103,7 +104,7 @@ pub fn adopt_orphans() {
     set_child_subreaper(Some(rustix::process::getpid())).expect("to be a subreaper");
 }
 
-/// Waits for the end of an orphan.
+/// Waits for the end of an orphaned process.
 ///
 /// # Panics
 /// If it is not a child of this process, or does not end.
@@ -115,7 +116,7 @@ pub fn end_of_orphan(pid: u32) -> ExitStatus {
     eventually("the program ends", PATIENCE, || {
         match waitpid(id, WaitOptions::NOHANG) {
             Ok(found) => end = found.map(|(_, status)| status),
-            // It is not ours yet: its parent is about to end.
+            // It is not ours yet; its parent is about to end.
             Err(Errno::CHILD) => {}
             Err(error) => panic!("cannot wait for process {pid}: {error}"),
         }
@@ -124,10 +125,10 @@ pub fn end_of_orphan(pid: u32) -> ExitStatus {
     ExitStatus::from_raw(end.map(WaitStatus::as_raw).unwrap_or_default())
 }
 
-/// Waits until this process has no child any more, of its own or adopted.
+/// Waits until this process has no children left, neither its own nor adopted ones.
 ///
 /// # Panics
-/// If one stays, with its name.
+/// If a child stays; the message contains its name.
 pub fn wait_for_no_process() {
     eventually(
         &format!("no process is left: {:?}", children()),
@@ -144,7 +145,7 @@ pub fn wait_for_no_process() {
     );
 }
 
-/// Children of this process: id and name.
+/// Ids and names of this process's children.
 #[must_use]
 pub fn children() -> Vec<String> {
     let Ok(tasks) = fs::read_dir("/proc/self/task") else {

@@ -1,20 +1,20 @@
-//! What happens in a round, as it follows from the round's seed.
+//! The events of a round, derived from the round's seed.
 
 use std::time::Duration;
 
-/// Numbers that follow from a seed: SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom
-/// number generators).
+/// Pseudorandom numbers: SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number
+/// generators).
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 
 impl Random {
-    /// Begins at `seed`.
+    /// Starts with `seed`.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    /// The next one.
+    /// The next number.
     pub fn number(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
@@ -28,18 +28,18 @@ impl Random {
         self.number() % limit
     }
 
-    /// Whether one of `count` equal chances came.
+    /// True with probability 1 in `count`.
     pub fn one_in(&mut self, count: u64) -> bool {
         self.below(count) == 0
     }
 }
 
-/// Which processes a recording is of.
+/// The processes that are recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Of {
-    /// The program, which gputrace starts.
+    /// The program, launched by gputrace.
     Launched,
-    /// The program, which runs already.
+    /// The program, already running.
     Attached,
     /// Every process of the node.
     Node,
@@ -56,14 +56,14 @@ pub enum End {
     Terminate,
     /// SIGKILL to gputrace.
     Kill,
-    /// SIGKILL to gputrace before it says that it records, after so long.
+    /// SIGKILL to gputrace after this time, before it reports that it is recording.
     KillEarly(Duration),
-    /// By itself, after so long.
+    /// gputrace ends by itself after this time.
     Duration(Duration),
 }
 
 impl End {
-    /// Whether gputrace writes its capture to the end.
+    /// Whether gputrace completes its capture.
     #[must_use]
     pub fn is_orderly(self) -> bool {
         !matches!(self, Self::Kill | Self::KillEarly(_))
@@ -73,11 +73,11 @@ impl End {
 /// One recording.
 #[derive(Clone, Debug)]
 pub struct Recording {
-    /// Of what.
+    /// What is recorded.
     pub of: Of,
     /// How it ends.
     pub end: End,
-    /// How many actions of the program it sees at least before it is ended.
+    /// Minimum number of the program's actions that it sees before it is ended.
     pub actions: u64,
     /// Whether the program's first process is stopped (SIGSTOP) when the recording is ended.
     pub stopped: bool,
@@ -90,14 +90,14 @@ pub struct Recording {
 pub struct Round {
     /// The program's seed.
     pub seed: u64,
-    /// How many actions a pass of the program has.
+    /// Number of actions in a pass of the program.
     pub steps: u64,
     /// The recordings, one after the other. Only the first may launch the program.
     pub recordings: Vec<Recording>,
 }
 
-/// Options of which a recording gets one set: small rings and few threads are full soon, and the
-/// account must say so.
+/// Option sets, of which a recording gets one. Small rings and few threads are soon exhausted, and
+/// the account must show that.
 const OPTIONS: [&[&str]; 8] = [
     &[],
     &[],
@@ -114,7 +114,7 @@ const OPTIONS: [&[&str]; 8] = [
     &["--wall-clock"],
 ];
 
-/// Perf events are slow to remove, so few functions are probed.
+/// Removing perf events is slow, so only few functions are probed.
 const PERF: &[&str] = &[
     "--backend",
     "perf",
@@ -122,8 +122,7 @@ const PERF: &[&str] = &[
     "^hipSynthetic(Push|Call)$",
 ];
 
-/// The names by which gputrace is told to record everything; `--wall-clock` and the like come with
-/// it.
+/// Options that record everything; `--wall-clock` and the like are used with them.
 const DOMAINS: [&str; 1] = ["--sys-trace"];
 
 impl Recording {
@@ -135,7 +134,7 @@ impl Recording {
     }
 
     /// Whether every call of the program must be in the account, provided that the program is
-    /// recorded from first to last.
+    /// recorded from its first call to its last.
     #[must_use]
     pub fn sees_all(&self) -> bool {
         self.of == Of::Launched && self.end == End::Target && !self.options.contains(&"--include")
@@ -154,7 +153,7 @@ impl Recording {
         let chosen = OPTIONS
             .get(random.below(OPTIONS.len() as u64) as usize)
             .copied();
-        // Functions of programs are those of some processes, not of the whole node.
+        // Functions of programs are only traced in single processes, not on a whole node.
         let options = chosen
             .filter(|options| of != Of::Node || !options.contains(&"--functions"))
             .unwrap_or_default();
@@ -169,7 +168,7 @@ impl Recording {
 }
 
 impl Round {
-    /// The round of a seed.
+    /// The round for a seed.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         let mut random = Random::new(seed);
@@ -180,7 +179,7 @@ impl Round {
         };
         let mut recordings = vec![Recording::new(&mut random, first)];
         for _ in 0..random.below(3) {
-            // A program that ends with its recording, or is told to, cannot be recorded again.
+            // A program that ends with its recording, or is told to end, cannot be recorded again.
             let gone = |one: &Recording| {
                 one.of == Of::Launched
                     && matches!(one.end, End::Target | End::Terminate | End::Duration(_))

@@ -1,4 +1,4 @@
-//! One recording of a round: gputrace from its start to what it leaves in the file.
+//! One recording of a round: gputrace from its start to the resulting files.
 
 use std::{
     fs,
@@ -25,21 +25,21 @@ use crate::{
     target::Target,
 };
 
-/// How long making the outputs of a recording may take beyond its end.
+/// Maximum time for writing the outputs after the end of a recording.
 const OUTPUTS: Duration = Duration::from_secs(60);
 
-/// A recording under way, or over.
+/// A recording that is running or has ended.
 #[derive(Debug)]
 pub struct Made<'a> {
     bench: &'a Bench,
     plan: &'a Recording,
     shared: &'a Shared,
     outputs: Outputs,
-    /// gputrace; of a launched program also that one's output.
+    /// gputrace; for a launched program, its output includes the program's.
     pub gputrace: Running,
-    /// Whether more processes live at once than gputrace needs to have places for.
+    /// Whether more processes are alive at once than gputrace must be able to follow.
     crowded: bool,
-    /// When it was asked to end, ns `CLOCK_BOOTTIME`; 0: it ends by itself.
+    /// When it was told to end, ns `CLOCK_BOOTTIME`; 0 if it ends by itself.
     asked: u64,
 }
 
@@ -87,14 +87,14 @@ impl<'a> Made<'a> {
         }
     }
 
-    /// Brings gputrace to its end. Returns how it ended.
+    /// Ends gputrace, and returns its exit status.
     ///
     /// # Panics
     /// If it does not end in time.
     #[must_use]
     pub fn end(&mut self) -> ExitStatus {
         if let End::KillEarly(after) = self.plan.end {
-            // Any moment will do, and no condition tells of all of them.
+            // Any time will do, and no condition covers all of them.
             thread::sleep(after);
         } else {
             self.gputrace.wait_for_stderr("recording");
@@ -123,7 +123,7 @@ impl<'a> Made<'a> {
         status
     }
 
-    /// Waits until the program has gone on for a while.
+    /// Waits until the program has done some more actions.
     fn wait_for_actions(&self) {
         let enough = self.shared.steps() + self.plan.actions;
         let deadline = Instant::now() + PATIENCE;
@@ -134,7 +134,7 @@ impl<'a> Made<'a> {
         });
     }
 
-    /// Holds what it left against what must be there. `status` is how gputrace ended.
+    /// Checks the resulting files. `status` is gputrace's exit status.
     ///
     /// # Panics
     /// If something is wrong.
@@ -156,7 +156,7 @@ impl<'a> Made<'a> {
     }
 
     fn check_status(&self, status: ExitStatus) {
-        // Of a launched program gputrace passes on the status, if it saw one.
+        // For a launched program, gputrace passes on the program's status, if it saw one.
         let own = status.success() || self.plan.of == Of::Launched;
         assert!(
             own && status.signal().is_none(),
@@ -194,9 +194,9 @@ impl<'a> Made<'a> {
         }
     }
 
-    /// Every call of a program that was recorded from its start to its end is in the account:
-    /// recorded, or lost and counted. In a crowd, processes may find no room, and then their calls
-    /// are in no account, but gputrace must remark it.
+    /// Checks that every call of a program that was recorded from its start to its end is in the
+    /// account, either recorded or counted as lost. In a crowd, there may be no room for some
+    /// processes, whose calls are then in no account; but gputrace must report that.
     fn check_all_seen(&self, trace: &Trace) {
         let hip = Domain::HipRuntime.id();
         let rows = trace
@@ -218,7 +218,7 @@ impl<'a> Made<'a> {
         );
     }
 
-    /// What a killed recording has written can be exported.
+    /// Checks that the capture of a killed recording can be exported.
     fn check_export(&self) {
         let capture = self.outputs.capture();
         if !capture.exists() {
@@ -235,7 +235,7 @@ impl<'a> Made<'a> {
         let mut export = Running::start("gputrace export", &mut command);
         let status = export.wait();
         let begun = fs::metadata(&capture).is_ok_and(|metadata| metadata.len() > 0);
-        // A file that was made and not yet written to is no capture.
+        // A file that was created but not yet written to is no capture.
         let expected = if begun { 15 } else { 9 };
         assert_eq!(status.code(), Some(expected), "{}", export.describe());
         if begun {
@@ -244,7 +244,7 @@ impl<'a> Made<'a> {
         }
     }
 
-    /// How the program ended, if gputrace waited for it and passed its status on.
+    /// The program's exit status, if gputrace waited for the program and passed it on.
     #[must_use]
     pub fn passed_on(&self, status: ExitStatus) -> Option<i32> {
         let waited = matches!(self.plan.end, End::Target | End::Duration(_));
@@ -252,7 +252,7 @@ impl<'a> Made<'a> {
     }
 }
 
-/// A process that is stopped as long as this lives.
+/// A process that is stopped while this is alive.
 struct Paused(Pid);
 
 impl Paused {
@@ -276,7 +276,7 @@ impl Paused {
 impl Drop for Paused {
     fn drop(&mut self) {
         let stopped = self.is_stopped();
-        // If it is gone, there is nothing to continue.
+        // If it has ended, there is nothing to continue.
         let _ = kill_process(self.0, Signal::CONT);
         assert!(
             stopped || thread::panicking(),

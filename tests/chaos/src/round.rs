@@ -1,4 +1,4 @@
-//! A whole round.
+//! Runs a whole round.
 
 use std::{os::unix::process::ExitStatusExt as _, process::ExitStatus};
 
@@ -12,10 +12,10 @@ use crate::{
     target::{Seen, Target},
 };
 
-/// Runs a round and holds it against what must be true. `crowd` processes of the program live at
-/// once when it begins.
+/// Runs a round and checks what must be true. The program begins with `crowd` processes at once.
 ///
-/// # Panics If something is not.
+/// # Panics
+/// If a check fails.
 pub fn run(bench: &Bench, round: &Round, crowd: u32) {
     let before = Kernel::now();
     let target = Target::new(bench, round, crowd);
@@ -50,8 +50,8 @@ pub fn run(bench: &Bench, round: &Round, crowd: u32) {
                 status,
             })
         }
-        // gputrace has told it to end, and may have waited for that; what it had printed by then is
-        // for nobody to say.
+        // gputrace has told the program to end and may have waited for it; how much the program had
+        // printed by then is undefined.
         (None, _) if told_to_end => None,
         (None, Some((passed_on, gputrace))) => {
             outlived(&shared, passed_on, &gputrace, alone.status)
@@ -72,8 +72,8 @@ pub fn run(bench: &Bench, round: &Round, crowd: u32) {
     before.wait_for_nothing_new();
 }
 
-/// What came of a launched program, whose output is in that of `gputrace`. None if it never began,
-/// since gputrace was killed.
+/// How a launched program ended, whose output is part of gputrace's. `None` if it never started
+/// because gputrace was killed.
 fn outlived(
     shared: &Shared,
     passed_on: Option<i32>,
@@ -81,7 +81,7 @@ fn outlived(
     alone: ExitStatus,
 ) -> Option<Seen> {
     let status = match passed_on {
-        // As a shell's: 128 and the signal.
+        // As in a shell: 128 plus the signal.
         Some(code) if Some(code) == alone.code().or(alone.signal().map(|signal| 128 + signal)) => {
             alone
         }

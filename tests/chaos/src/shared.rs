@@ -1,4 +1,4 @@
-//! What a run of the workload shares with the test: `struct shared` of
+//! Memory that a run of the workload shares with the test: `struct shared` of
 //! `tests/workloads/chaos/shared.h`.
 
 use std::{
@@ -7,13 +7,13 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Words before the text.
+/// Number of words before the text.
 const WORDS: u64 = 7;
-/// Bytes of text.
+/// Size of the text in bytes.
 const TEXT: u64 = 1 << 20;
 
-/// The file that a run maps. It may be read while the run goes on, and after it ended in whatever
-/// way.
+/// The file that a run maps. It may be read during the run and after the run's end, however it
+/// ended.
 #[derive(Debug)]
 pub struct Shared {
     path: PathBuf,
@@ -21,7 +21,7 @@ pub struct Shared {
 }
 
 impl Shared {
-    /// Makes the file for a run that has not begun yet.
+    /// Creates the file for a run that has not begun yet.
     ///
     /// # Panics
     /// If it cannot be made.
@@ -56,31 +56,31 @@ impl Shared {
         u64::from_ne_bytes(word)
     }
 
-    /// Id of the first process; 0 before it has begun.
+    /// Id of the first process; 0 before it has started.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.word(0) as u32
     }
 
-    /// Calls of HIP functions that were about to be made.
+    /// Number of calls of HIP functions that were begun.
     #[must_use]
     pub fn begun(&self) -> u64 {
         self.word(1)
     }
 
-    /// Of these, those that returned.
+    /// Number of those calls that returned.
     #[must_use]
     pub fn done(&self) -> u64 {
         self.word(2)
     }
 
-    /// Actions done so far.
+    /// Number of actions done so far.
     #[must_use]
     pub fn steps(&self) -> u64 {
         self.word(3)
     }
 
-    /// Makes the pass under way the last.
+    /// Makes the current pass the last one.
     ///
     /// # Panics
     /// If the file cannot be written.
@@ -93,7 +93,7 @@ impl Shared {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        // A directory of the test's own is removed in the end anyway.
+        // It is in the test's own directory, which is removed in the end anyway.
         drop(fs::remove_file(&self.path));
     }
 }

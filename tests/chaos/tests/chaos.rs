@@ -1,9 +1,9 @@
-//! Rounds of chaos, one after the other.
+//! Runs rounds of chaos, one after the other.
 //!
-//! `GPUTRACE_CHAOS_SEED` says with which seed to begin (1), `GPUTRACE_CHAOS_ROUNDS` how many rounds
-//! there are at most, `GPUTRACE_CHAOS_SECONDS` for how long. Without the last two there are 6
-//! rounds, the same on each machine. `cargo xtask chaos` sets them. `GPUTRACE_CHAOS_CROWD` says how
-//! many processes a crowd has at most (2,000).
+//! `GPUTRACE_CHAOS_SEED` sets the first seed (default 1), `GPUTRACE_CHAOS_ROUNDS` the maximum number
+//! of rounds, and `GPUTRACE_CHAOS_SECONDS` the time. Without the last two there are 6 rounds, the
+//! same on each machine. `cargo xtask chaos` sets them. `GPUTRACE_CHAOS_CROWD` sets the maximum
+//! number of processes in a crowd (default 2,000).
 #![expect(clippy::panic, reason = "tests")]
 
 use std::{
@@ -23,7 +23,7 @@ use gputrace_chaos::{
 use gputrace_e2e::Bench;
 use libbpf_rs::{MapHandle, MapType, libbpf_sys};
 
-/// One at a time: each looks at what all of this machine leave behind.
+/// One test at a time, because each checks what is left behind on the whole machine.
 static ALONE: Mutex<()> = Mutex::new(());
 
 /// A number from the environment, if it is there.
@@ -33,8 +33,8 @@ fn number(name: &str) -> Option<u64> {
     Some(number.unwrap_or_else(|error| panic!("{name}={text}: {error}")))
 }
 
-/// Past the test runner, which would keep it to itself while the test runs, and for good if it
-/// hangs.
+/// Prints directly to standard error: the test runner would show it only when the test has ended,
+/// and never if it hangs.
 fn tell(text: &str) {
     drop(writeln!(stderr(), "{text}"));
 }
@@ -80,7 +80,7 @@ fn more_processes_at_once_than_tables_have_places() {
         return;
     };
     left::adopt_orphans();
-    // As many as the kernel has ids for, nearly, and not more than a machine of some GB has room
+    // Nearly as many as the kernel has ids for, but no more than a machine of some GB has memory
     // for.
     let ids = fs::read_to_string("/proc/sys/kernel/pid_max").unwrap_or_default();
     let ids: u32 = ids
@@ -103,7 +103,7 @@ fn more_processes_at_once_than_tables_have_places() {
     round::run(&bench, &round, crowd);
 }
 
-/// The checks for what is left are no checks if they see nothing.
+/// Shows that the checks for leftovers can fail.
 #[test]
 fn what_is_left_is_seen() {
     let _alone = ALONE.lock();

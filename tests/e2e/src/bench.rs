@@ -1,4 +1,4 @@
-//! What a test starts from: the binary, the workloads and a directory of its own.
+//! The starting point of a test: the binary, the workloads, and a directory of its own.
 
 use std::{
     env, fs,
@@ -19,19 +19,19 @@ use crate::{
 /// Name given to gputrace with `-o`.
 const NAME: &str = "trace";
 
-/// A test's working place. Everything in it goes when it is dropped.
+/// A test's working directory. It is removed with its contents when this is dropped.
 #[derive(Debug)]
 pub struct Bench {
     directory: TempDir,
 }
 
 impl Bench {
-    /// Prepares a test that needs root and BPF. Where they are not to be had, says so and returns `None`:
-    /// the test is then over.
+    /// Prepares a test that needs root and BPF. If they are not available, prints that and returns
+    /// `None`: the test is then over.
     ///
     /// # Panics
-    /// Instead of returning `None`, if `GPUTRACE_REQUIRE_BPF=1`; and if gputrace or the workloads are not
-    /// built and cannot be.
+    /// If they are not available and `GPUTRACE_REQUIRE_BPF=1`, or if gputrace or the workloads are
+    /// not built and cannot be built.
     #[must_use]
     pub fn privileged() -> Option<Self> {
         if let Err(reason) = kernel::bpf_usable() {
@@ -46,7 +46,7 @@ impl Bench {
     /// Prepares a test that needs no privileges.
     ///
     /// # Panics
-    /// If gputrace or the workloads are not built and cannot be.
+    /// If gputrace or the workloads are not built and cannot be built.
     #[must_use]
     pub fn new() -> Self {
         assert!(
@@ -67,7 +67,7 @@ impl Bench {
         self.directory.path()
     }
 
-    /// Where the workloads of this test write their logs.
+    /// Directory for the logs of this test's workloads.
     #[must_use]
     pub fn logs(&self) -> PathBuf {
         self.path().join("calls")
@@ -79,7 +79,7 @@ impl Bench {
         CallLog::read(&self.logs())
     }
 
-    /// Waits until each of these processes has made `count` more calls.
+    /// Waits until each of these processes has made at least `count` more calls.
     ///
     /// # Panics
     /// If one does not.
@@ -93,7 +93,7 @@ impl Bench {
         }
     }
 
-    /// Where recording number `number` of this test puts its outputs.
+    /// Directory for the outputs of this test's recording number `number`.
     #[must_use]
     pub fn outputs(&self, number: u32) -> Outputs {
         Outputs {
@@ -107,7 +107,7 @@ impl Bench {
     #[must_use]
     pub fn gputrace(&self, outputs: &Outputs) -> Command {
         let mut command = self.gputrace_bare();
-        // Some tests make several recordings of which only the last counts.
+        // Some tests make several recordings, of which only the last one counts.
         command
             .arg("-d")
             .arg(&outputs.directory)
@@ -116,7 +116,7 @@ impl Bench {
         command
     }
 
-    /// A command that runs gputrace with no options.
+    /// A command that runs gputrace without options.
     #[must_use]
     pub fn gputrace_bare(&self) -> Command {
         let mut command = Command::new(binary());
@@ -143,8 +143,9 @@ impl Bench {
         outputs
     }
 
-    /// Records calls of `threads` threads with rings that are too small for them. The recorder is stopped while the calls
-    /// are made, so the rings fill up however fast it is. Returns what gputrace wrote to standard error.
+    /// Records calls of `threads` threads with ring buffers that are too small for them. The
+    /// recorder is stopped while the calls are made, so the rings fill up however fast it is.
+    /// Returns gputrace's standard error.
     ///
     /// # Panics
     /// If gputrace fails.
@@ -166,10 +167,10 @@ impl Bench {
         gputrace.stderr()
     }
 
-    /// Starts gputrace on running processes and waits until all probes are on.
+    /// Starts gputrace on running processes and waits until all probes are attached.
     ///
     /// # Panics
-    /// If that does not come.
+    /// If they are not attached in time.
     #[must_use]
     pub fn attach(&self, outputs: &Outputs, options: &[&str], pids: &[u32]) -> Running {
         let mut command = self.gputrace(outputs);
@@ -182,7 +183,7 @@ impl Bench {
         gputrace
     }
 
-    /// Starts a workload on its own and waits until it prints `ready`.
+    /// Starts a workload by itself and waits until it prints `ready`.
     ///
     /// # Panics
     /// If it does not.
@@ -197,7 +198,7 @@ impl Bench {
         running
     }
 
-    /// Path of a workload: one in this test's own directory, if it has made a copy, or the built one.
+    /// Path of a workload: this test's own copy if there is one, otherwise the built one.
     #[must_use]
     pub fn program(&self, name: &str) -> PathBuf {
         let copy = self.path().join(name);
@@ -209,7 +210,7 @@ impl Bench {
     }
 
     /// Copies the synthetic library and its driver into this test's own directory, where no other
-    /// process uses them and the test may change them. Returns the library's path.
+    /// process uses them and the test may modify them. Returns the library's path.
     ///
     /// # Panics
     /// If a file cannot be copied.
@@ -230,7 +231,7 @@ impl Default for Bench {
     }
 }
 
-/// The files that one recording makes.
+/// The files that a recording makes.
 #[derive(Clone, Debug)]
 pub struct Outputs {
     directory: PathBuf,
@@ -261,7 +262,7 @@ impl Outputs {
         Trace::read(&self.capture())
     }
 
-    /// Holds all formats against the capture ([`crate::formats`]), if their readers are there.
+    /// Compares all formats with the capture ([`crate::formats`]), if their readers are installed.
     pub fn assert_formats_agree(&self) {
         if let Some(python) = formats::python() {
             formats::agree(&binary(), &self.capture(), &python);
@@ -271,8 +272,8 @@ impl Outputs {
 
 pub use gputrace_skip::skipped;
 
-/// Prints a figure that somebody may compare with that of another run. It decides nothing, because
-/// no machine promises it.
+/// Prints a figure that can be compared with that of another run. It decides nothing, because no
+/// machine promises it.
 #[expect(
     clippy::print_stdout,
     reason = "standard output is where figures are looked for"
@@ -281,12 +282,12 @@ pub fn figure(name: &str, value: f64, unit: &str) {
     println!("figure {name} = {value:.3} {unit}");
 }
 
-/// Size of each CPU's ring: 64 MiB where there are few CPUs, and 1 GiB for all together where there
-/// are many.
+/// Size of each CPU's ring: 64 MiB if there are few CPUs, and 1 GiB for all together if there are
+/// many.
 fn ring_size() -> String {
     let cpus = thread::available_parallelism().map_or(1, usize::from);
     let each = (1024 / cpus).clamp(1, 64);
-    // A power of two, as the kernel wants it.
+    // A power of two, as the kernel requires.
     format!("{}MiB", 1 << each.ilog2())
 }
 
@@ -306,7 +307,7 @@ fn target() -> PathBuf {
     env::var_os("CARGO_TARGET_DIR").map_or_else(|| checkout().join("target"), PathBuf::from)
 }
 
-/// Directory of the built workloads; builds what is missing or out of date, once per test program.
+/// Directory of the built workloads. Builds what is missing or out of date, once per test program.
 fn workloads() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| {

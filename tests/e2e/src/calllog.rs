@@ -1,4 +1,4 @@
-//! Reading the logs that the workloads write; `tests/workloads/call_log.h` has the layout.
+//! Reads the logs that the workloads write; `tests/workloads/call_log.h` describes the format.
 
 use std::{
     collections::BTreeMap,
@@ -9,33 +9,33 @@ use std::{
 
 use gputrace_abi::{REGISTER_ARGS, STACK_ARGS};
 
-/// Argument words of a logged call: registers, then stack.
+/// Number of argument words in a logged call: registers, then stack.
 pub const WORDS: usize = REGISTER_ARGS + STACK_ARGS;
 
 const VERSION: u32 = 2;
 const MAGIC: &[u8; 8] = b"GPTCALLS";
 const NAME: usize = 96;
-/// Bytes of a record, and of the header in front of them.
+/// Size in bytes of a record, and also of the header.
 const RECORD: usize = NAME + 5 * 8 + 2 * 8 * WORDS;
 
-/// A value of which only some bits are known.
+/// A value of which only some bits may be known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Masked {
     /// The value.
     pub value: u64,
-    /// Bits of it that count; 0 if nothing is known.
+    /// The known bits of the value; 0 if nothing is known.
     pub mask: u64,
 }
 
 impl Masked {
-    /// Whether `word` agrees in all bits that count.
+    /// Whether `word` agrees in all known bits.
     #[must_use]
     pub fn matches(self, word: u64) -> bool {
         (self.value ^ word) & self.mask == 0
     }
 }
 
-/// A call as the program that made it saw it.
+/// A call as logged by the program that made it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoggedCall {
     /// Name of the function as in its header.
@@ -44,20 +44,20 @@ pub struct LoggedCall {
     pub begin: u64,
     /// Read after the call; `None` if it never returned.
     pub end: Option<u64>,
-    /// What it returned.
+    /// Its return value.
     pub result: Masked,
-    /// The same for all calls of a process until it executes another program.
+    /// A number that changes when the process executes another program.
     pub image: u64,
-    /// Argument words, registers before stack; `None` if the program does not know them, because the
-    /// compiler made the call.
+    /// Argument words, registers before stack; `None` if the program does not know them, because
+    /// the compiler generated the call.
     pub words: Option<[Masked; WORDS]>,
 }
 
 /// Process id and thread id.
 pub type ThreadId = (u32, u32);
 
-/// Everything that was logged, by thread, in the order in which each thread made its calls. A thread's
-/// calls go on after its process executed another program.
+/// All logged calls, by thread, in the order in which the thread made them. A thread's calls
+/// continue after its process has executed another program.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CallLog {
     /// Calls by thread.
@@ -65,8 +65,8 @@ pub struct CallLog {
 }
 
 impl CallLog {
-    /// Reads all logs in a directory. Programs that still run may be read, too: a call that is in
-    /// progress has no end yet.
+    /// Reads all logs in a directory. Programs may still be running: a call in progress has no end
+    /// yet.
     ///
     /// # Panics
     /// If a file cannot be read or is not a call log.
@@ -80,7 +80,7 @@ impl CallLog {
                 parse(&bytes).unwrap_or_else(|problem| panic!("{}: {problem}", path.display()))
             })
             .collect();
-        // One thread's files follow each other.
+        // The files of a thread follow each other.
         files.sort_by_key(|(_, opened, _)| *opened);
         let mut log = Self::default();
         for (thread, _, calls) in files {
@@ -89,8 +89,8 @@ impl CallLog {
         log
     }
 
-    /// Counts the calls in a directory's logs, of one process or of all, without reading them: for
-    /// waiting until a program has made some.
+    /// Counts the calls in a directory's logs, of one process or of all, without reading them: to
+    /// wait until a program has made some.
     ///
     /// # Panics
     /// If a file cannot be read.
@@ -109,7 +109,7 @@ impl CallLog {
             .sum()
     }
 
-    /// Calls of all threads together.
+    /// Number of calls of all threads.
     #[must_use]
     pub fn len(&self) -> usize {
         self.threads.values().map(Vec::len).sum()
@@ -126,7 +126,7 @@ impl CallLog {
         self.threads.values().flatten()
     }
 
-    /// Process ids that made calls.
+    /// Ids of the processes that made calls.
     #[must_use]
     pub fn processes(&self) -> Vec<u32> {
         let mut pids: Vec<u32> = self.threads.keys().map(|(pid, _)| *pid).collect();
@@ -135,8 +135,8 @@ impl CallLog {
     }
 }
 
-/// How many of a file's `records`, the header among them, are used for calls. They are used from the start
-/// without gaps.
+/// The number of a file's `records`, including the header, that are in use. Records are used from
+/// the start without gaps.
 fn records_used(file: &File, records: usize) -> usize {
     let used = |index: usize| {
         let mut first = [0];
@@ -156,7 +156,7 @@ fn records_used(file: &File, records: usize) -> usize {
     low - 1
 }
 
-/// The thread, when the file was opened, and the calls.
+/// The thread, the time when the file was opened, and the calls.
 fn parse(bytes: &[u8]) -> Result<(ThreadId, u64, Vec<LoggedCall>), String> {
     let (header, records) = bytes
         .split_at_checked(RECORD)

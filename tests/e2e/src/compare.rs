@@ -1,4 +1,4 @@
-//! Holds a recording against the programs' own logs.
+//! Compares a recording with the programs' own logs.
 
 use std::{collections::BTreeMap, ops::RangeInclusive};
 
@@ -9,20 +9,20 @@ use crate::{
     calllog::{LoggedCall, ThreadId, WORDS},
 };
 
-/// Problems listed in a failure.
+/// Maximum number of problems listed in a failure.
 const SHOWN: usize = 8;
 
-/// What came of a comparison.
+/// Result of a comparison.
 #[derive(Debug, Default)]
 pub struct Comparison {
-    /// Logged calls that the recording holds.
+    /// Number of logged calls that are in the recording.
     pub found: usize,
-    /// Logged calls that the recording should hold and does not.
+    /// Logged calls that are missing in the recording.
     pub missing: Vec<String>,
-    /// Anything in the recording that the log contradicts.
+    /// Everything in the recording that contradicts the log.
     pub wrong: Vec<String>,
-    /// Calls in the recording that no program logged, by name: those that libraries and compiler-generated
-    /// code make.
+    /// Number of recorded calls that no program logged, by name: calls made by libraries and by
+    /// compiler-generated code.
     pub unlogged: BTreeMap<String, usize>,
 }
 
@@ -57,7 +57,7 @@ impl Comparison {
         );
     }
 
-    /// How many calls were recorded that nobody logged, of this function.
+    /// Number of recorded calls of this function that were not logged.
     #[must_use]
     pub fn unlogged(&self, name: &str) -> usize {
         self.unlogged.get(name).copied().unwrap_or(0)
@@ -75,20 +75,20 @@ fn first(problems: &[String]) -> String {
 
 /// Compares all calls.
 ///
-/// The recording must hold every logged call exactly once: on its thread, in order, begun and ended
-/// inside the bracket that the program put around it, with its return value and its argument words,
-/// and with the enclosing logged call as its parent. A call that never returned must be there as
-/// unfinished. Calls that were not logged must be inside another call (a library calling another) or
-/// compiler-generated (`__hip…`).
+/// The recording must contain every logged call exactly once: on its thread, in order, with begin
+/// and end inside the times that the program measured around it, with its return value and argument
+/// words, and with the enclosing logged call as its parent. A call that never returned must be
+/// recorded as unfinished. Calls that were not logged must be inside another call (a library
+/// calling another) or compiler-generated (`__hip…`).
 ///
-/// Threads that logged nothing must have no other calls.
+/// Threads without logged calls must have no other recorded calls.
 #[must_use]
 pub fn compare(log: &CallLog, trace: &Trace) -> Comparison {
     compare_if(log, trace, |_| true)
 }
 
-/// As [`compare`], but calls that began before `window` or ended after it may be missing; for recordings
-/// that began and ended in mid-run.
+/// As [`compare`], but calls that began before `window` or ended after it may be missing; for
+/// recordings that began and ended while the program ran.
 #[must_use]
 pub fn compare_within(log: &CallLog, trace: &Trace, window: &RangeInclusive<u64>) -> Comparison {
     compare_if(log, trace, |call| {
@@ -96,7 +96,7 @@ pub fn compare_within(log: &CallLog, trace: &Trace, window: &RangeInclusive<u64>
     })
 }
 
-/// As [`compare`], but only the calls for which `expected` holds have to be there.
+/// As [`compare`], but only calls for which `expected` holds must be recorded.
 #[must_use]
 pub fn compare_if(
     log: &CallLog,
@@ -127,9 +127,9 @@ fn compare_thread(
     comparison: &mut Comparison,
 ) {
     let mut used = vec![false; recorded.len()];
-    // The recorded counterpart of each logged call.
+    // The recorded call for each logged call.
     let mut found: Vec<Option<usize>> = Vec::with_capacity(logged.len());
-    // Logged calls that are open where we are. Those that never returned stay open for good.
+    // Logged calls that are open at this point. Those that never returned stay open.
     let mut open: Vec<usize> = Vec::new();
     let mut last = None;
     for (index, call) in logged.iter().enumerate() {
@@ -161,7 +161,8 @@ fn compare_thread(
         last = Some(position);
         let record = recorded[position];
         let mut problems = contradictions(call, record, trace);
-        // The calls that the compiler makes of one launch share a bracket, so none is inside another.
+        // All calls that the compiler generates for one launch have the same logged times, so none
+        // counts as enclosing another.
         if call.words.is_some() {
             let outer = open
                 .last()
@@ -173,7 +174,7 @@ fn compare_thread(
                 Some(Some(id)) if record.parent != id => {
                     problems.push(format!("its parent is {}, not {id}", record.parent));
                 }
-                // The enclosing call was itself not recorded.
+                // The enclosing call was not recorded itself.
                 _ => {}
             }
         }
@@ -187,7 +188,7 @@ fn compare_thread(
     unlogged(recorded, &used, trace, comparison);
 }
 
-/// The first unused recorded call of the same function inside the logged call's bracket.
+/// The first unused recorded call of the same function within the logged call's times.
 fn candidate(call: &LoggedCall, recorded: &[&Call], used: &[bool], trace: &Trace) -> Option<usize> {
     let begin = recorded.partition_point(|other| other.begin < call.begin);
     let until = call.end.unwrap_or(u64::MAX);
@@ -195,8 +196,8 @@ fn candidate(call: &LoggedCall, recorded: &[&Call], used: &[bool], trace: &Trace
         .take_while(|index| recorded[*index].begin <= until)
         .find(|index| {
             let other = recorded[*index];
-            // What never returned for the program never returns in the trace, and the other way round,
-            // unless the recording stopped in between.
+            // A call that returned to the program returns in the recording and vice versa, unless
+            // the recording stopped in between.
             let ends = match (call.end, other.how) {
                 (Some(end), CallEnd::Returned(_)) => other.end <= end,
                 (_, CallEnd::RecordingStopped) => true,
@@ -207,10 +208,10 @@ fn candidate(call: &LoggedCall, recorded: &[&Call], used: &[bool], trace: &Trace
         })
 }
 
-/// What a recorded call says otherwise than the log.
+/// The contradictions between a recorded call and the log.
 fn contradictions(call: &LoggedCall, record: &Call, trace: &Trace) -> Vec<String> {
     let mut problems = Vec::new();
-    // Of a function that the catalogue does not know it is not known whether it has stack arguments.
+    // For a function that is not in the catalogue, it is unknown whether it has stack arguments.
     let stack_recorded = trace.function(record).function.parameters.is_some();
     if let CallEnd::Returned(result) = record.how
         && !call.result.matches(result)
@@ -365,7 +366,7 @@ mod tests {
 
     #[test]
     fn an_exact_trace() {
-        // A inside A inside which the library calls B; C is compiler-generated; then B.
+        // A inside A, inside which the library calls B; C is compiler-generated; then B.
         let log = log(vec![
             logged("hipA", 10, Some(50)),
             logged("hipA", 20, Some(40)),
@@ -390,8 +391,8 @@ mod tests {
         );
     }
 
-    /// Spoils an exact trace of two calls, the second inside the first, and returns how many are missing and how many
-    /// wrong.
+    /// Modifies an exact trace of two calls, the second inside the first, and returns the numbers
+    /// of missing and of wrong calls.
     fn spoiled(spoil: impl FnOnce(&mut Vec<Call>)) -> (usize, usize) {
         let log = log(vec![
             logged("hipA", 10, Some(50)),
@@ -409,7 +410,7 @@ mod tests {
     #[test]
     fn each_defect_is_seen() {
         assert_eq!(spoiled(|_| ()), (0, 0));
-        // The library may well have called B inside A, but not A.
+        // The library may call B inside A, but not A.
         assert_eq!(
             spoiled(|calls| calls.push(recorded(1, 41, 42, (3, 1, 1)))),
             (0, 0)

@@ -19,7 +19,7 @@ const COLUMNS: [&str; 7] = [
     "End_Timestamp",
 ];
 
-/// Reads a CSV file: its header, and its rows.
+/// Reads the header and the rows of a CSV file.
 ///
 /// # Panics
 /// If it cannot be read or is not CSV.
@@ -40,8 +40,9 @@ pub fn read(path: &Path) -> (Vec<String>, Vec<Vec<String>>) {
     (header, rows)
 }
 
-/// Asserts that the CSV files of a recording say what its capture says: the API traces hold every call, the
-/// unfinished ones once more with the reason, and the loss file the account.
+/// Asserts that the CSV files of a recording agree with its capture: the API traces contain every
+/// call, the file of unfinished calls the unfinished ones with the reason, and the loss file the
+/// account.
 ///
 /// # Panics
 /// If not.
@@ -106,8 +107,8 @@ fn reason(how: CallEnd) -> Option<&'static str> {
     }
 }
 
-/// Asserts that a file has these columns and, in any order, these rows. The file of a library of which
-/// nothing was traced may be missing.
+/// Asserts that a file has these columns and these rows, in any order. The file of a library may be
+/// missing if nothing of it was traced.
 fn assert_table(path: &Path, columns: &[&str], mut expected: Vec<Vec<String>>) {
     if expected.is_empty() && !path.exists() {
         return;
@@ -126,7 +127,7 @@ fn assert_table(path: &Path, columns: &[&str], mut expected: Vec<Vec<String>>) {
             expected.len()
         );
     }
-    // rocprofv3 puts texts in quotes and numbers not.
+    // rocprofv3 quotes text but not numbers.
     let text = fs::read_to_string(path).expect("the file just read");
     let mut lines = text.lines();
     assert_eq!(
@@ -146,14 +147,14 @@ fn assert_table(path: &Path, columns: &[&str], mut expected: Vec<Vec<String>>) {
     }
 }
 
-/// Asserts that the sums in a loss file are those of the ledger.
+/// Asserts that the sums in a loss file equal those of the ledger.
 fn assert_account(path: &Path, ledger: &Ledger) {
     let (header, rows) = read(path);
     let sum = |column: &str| -> u64 {
         let index = header.iter().position(|name| name == column);
         let index = index
             .unwrap_or_else(|| panic!("{} has no column {column}: {header:?}", path.display()));
-        // Only the rows of single CPUs; others add them up.
+        // Only rows of single CPUs; the others are sums.
         let rows = rows.iter().filter(|row| row[1].parse::<u32>().is_ok());
         rows.map(|row| row[index].parse::<u64>().expect("a number"))
             .sum()

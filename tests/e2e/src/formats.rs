@@ -1,5 +1,5 @@
-//! Holds every output format of a recording against its capture, each read by a reader that is not ours
-//! (`tests/readers/same_spans.py` and what it runs).
+//! Compares every output format of a recording with its capture, using independent readers
+//! (`tests/readers/same_spans.py` and the programs that it runs).
 
 use std::{
     collections::BTreeMap,
@@ -13,11 +13,12 @@ use gputrace_abi::domain::Domain;
 
 use crate::{bench::skipped, trace::Trace};
 
-/// Formats, and how many of them must have been read: OTF2's library, or its reader, may be missing.
+/// The formats, and the minimum number that must have been read: OTF2's library, or its reader, may
+/// be missing.
 const FORMATS: &str = "csv,ndjson,pftrace,rocpd,json,parquet,otf2";
 const LEAST: usize = 6;
 
-/// Calls that rocprofv3 has a file for. JSON has the others in one array.
+/// Groups of calls for which rocprofv3 has a file. JSON has all others in one array.
 const ROCPROFV3S: [&str; 8] = [
     "hip_api",
     "hsa_api",
@@ -29,10 +30,10 @@ const ROCPROFV3S: [&str; 8] = [
     "hipfile_api",
 ];
 
-/// Spans by kind, as `tests/readers/same_spans.py` calls the kinds.
+/// Number of spans by kind, with the names of kinds in `tests/readers/same_spans.py`.
 pub type Counts = BTreeMap<String, u64>;
 
-/// The Python that has the readers' modules; says so if the test has to be skipped for the lack of it.
+/// The Python that has the readers' modules; prints that the test is skipped if there is none.
 #[must_use]
 pub fn python() -> Option<OsString> {
     let python = env::var_os("GPUTRACE_TEST_PYTHON");
@@ -42,11 +43,13 @@ pub fn python() -> Option<OsString> {
     python
 }
 
-/// Exports a capture to every format, has each read, and compares what they hold with what the capture holds: returns the counts.
+/// Exports a capture to every format, has each one read, and compares the contents with those of
+/// the capture. Returns the counts.
 ///
 /// # Panics
 ///
-/// When an export fails, a reader finds fault, or two formats, or a format and the capture, do not agree.
+/// When an export fails, a reader finds an error, or a format disagrees with another format or with
+/// the capture.
 #[expect(
     clippy::must_use_candidate,
     reason = "an assertion; only some tests look at the counts"
@@ -63,7 +66,7 @@ pub fn agree(gputrace: &Path, capture: &Path, python: &OsString) -> Counts {
     found
 }
 
-/// What the capture holds.
+/// Counts in the capture.
 fn of_capture(capture: &Path) -> Counts {
     let trace = Trace::read(capture);
     let mut counts = Counts::new();
@@ -99,7 +102,7 @@ fn of_capture(capture: &Path) -> Counts {
     counts
 }
 
-/// What all formats hold.
+/// Counts in all formats.
 fn of_formats(gputrace: &Path, capture: &Path, python: &OsString) -> Counts {
     let out = tempfile::tempdir().expect("a directory");
     let made = Command::new(gputrace)

@@ -1,4 +1,4 @@
-//! What BPF programs and probes the kernel holds.
+//! Queries the BPF programs and probes in the kernel.
 
 use std::{
     fs::{self, File},
@@ -8,18 +8,17 @@ use std::{
 
 use libbpf_rs::query::{LinkInfoIter, LinkTypeInfo, PerfEventType, ProgInfoIter};
 
-/// Whether this process may use BPF.
+/// Checks whether this process may use BPF.
 ///
 /// # Errors
-/// Why not, and how to change that.
+/// The reason why not, and how to change that.
 pub fn bpf_usable() -> Result<(), String> {
     if !rustix::process::geteuid().is_root() {
         return Err(
             "these tests trace other processes, which needs root: run them with sudo".to_owned(),
         );
     }
-    // At least the programs of systemd or of this very check's environment are usually there, but an
-    // empty list is no proof of anything; creating a map is.
+    // Listing programs proves nothing, because the list may be empty. Creating a map does.
     let options = libbpf_rs::libbpf_sys::bpf_map_create_opts {
         sz: size_of::<libbpf_rs::libbpf_sys::bpf_map_create_opts>() as _,
         ..Default::default()
@@ -33,11 +32,11 @@ pub fn bpf_usable() -> Result<(), String> {
         })
 }
 
-/// Descriptions of all probes on the file at `path` that are in the kernel, whoever made them.
+/// Descriptions of all probes in the kernel on the file at `path`, whoever created them.
 ///
-/// Of a probe made by a perf event the kernel knows only the name by which the file was opened.
-/// gputrace names files by a descriptor (`/proc/self/fd/…`), which could be any file, so such
-/// probes are not here. [`breakpoints`] sees them in the processes that have the file.
+/// For a probe of a perf event, the kernel knows only the name by which the file was opened.
+/// gputrace names files by a descriptor (`/proc/self/fd/…`), which could be any file, so such probes
+/// are not included. [`breakpoints`] finds them in the processes that have mapped the file.
 ///
 /// # Panics
 /// If `/sys/kernel/tracing` cannot be read.
@@ -74,7 +73,7 @@ pub fn probes_on(path: &Path) -> Vec<String> {
     probes
 }
 
-/// Offsets in the file at `library` of the bytes of code that differ in process `pid`: those of
+/// Offsets, in the file at `library`, of the bytes of code that differ in process `pid`: those of
 /// breakpoints.
 ///
 /// # Panics
@@ -110,8 +109,9 @@ pub fn breakpoints(pid: u32, library: &Path) -> Vec<u64> {
     found
 }
 
-/// Bytes of code of the mapped files whose names contain `library` that process `pid` has a copy of its own
-/// of. Putting a breakpoint into a process makes one, so without any the process has never had one.
+/// Size in bytes of the code pages of which process `pid` has a private copy, in mapped files whose
+/// names contain `library`. Writing a breakpoint into a process makes such a copy, so 0 means that
+/// the process has never had a breakpoint there.
 ///
 /// # Panics
 /// If the process is gone.
@@ -135,7 +135,7 @@ pub fn modified_code(pid: u32, library: &str) -> u64 {
     kibibytes << 10
 }
 
-/// Ids of loaded BPF programs with one of these names.
+/// Ids of loaded BPF programs that have one of these names.
 #[must_use]
 pub fn programs(names: &[&str]) -> Vec<u32> {
     ProgInfoIter::default()

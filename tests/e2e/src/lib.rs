@@ -1,24 +1,25 @@
-//! Harness of the end-to-end tests: runs the `gputrace` binary on real programs and compares what it
-//! recorded with what the programs wrote down themselves.
+//! Harness of the end-to-end tests: runs the `gputrace` binary on real programs and compares the
+//! recordings with what the programs logged themselves.
 //!
-//! The pieces, in the order in which a test uses them:
+//! The modules, in the order in which a test uses them:
 //!
-//! * [`mod@bench`]: a temporary directory, the built workloads (`tests/workloads`) and the binary under
-//!   test; skips the test, with a printed reason, where root or BPF are not to be had;
-//! * [`process`]: a running program, its output as lines to wait for, deadlines on everything;
-//! * [`calllog`]: the log in which each workload wrote every call it made: the ground truth;
-//! * [`trace`]: what gputrace recorded, read from the capture;
-//! * [`mod@compare`]: holds one against the other, call by call;
-//! * [`csvout`]: holds the CSV files against the capture;
-//! * [`formats`]: holds all formats against the capture, by readers that are not ours;
-//! * [`kernel`]: what is left in the kernel after gputrace is gone.
+//! * [`mod@bench`]: a temporary directory, the built workloads (`tests/workloads`) and the binary
+//!   under test; skips the test, and prints the reason, if root or BPF are not available;
+//! * [`process`]: a running program, its output as lines to wait for, and deadlines for everything;
+//! * [`calllog`]: the log in which each workload records every call that it makes: the ground
+//!   truth;
+//! * [`trace`]: the recording, read from the capture;
+//! * [`mod@compare`]: compares the two, call by call;
+//! * [`csvout`]: compares the CSV files with the capture;
+//! * [`formats`]: compares all formats with the capture, using independent readers;
+//! * [`kernel`]: what is left in the kernel after gputrace has ended.
 //!
-//! Nothing here sleeps to give something time: a test waits for a condition, for so long at most, and
-//! says what it waited for when that does not come true.
+//! Nothing here sleeps to give something time: a test waits for a condition up to a deadline, and
+//! if the condition does not become true, reports which one it was.
 //!
-//! The tests need the binary (`target/debug/gputrace`, or what `GPUTRACE_BIN` names) and run one after
-//! the other: `cargo test -p gputrace-e2e -- --test-threads=1`. With `GPUTRACE_REQUIRE_BPF=1` a test that
-//! cannot run fails.
+//! The tests need the binary (`target/debug/gputrace`, or the one that `GPUTRACE_BIN` names) and
+//! run one after the other: `cargo test -p gputrace-e2e -- --test-threads=1`. With
+//! `GPUTRACE_REQUIRE_BPF=1`, a test that cannot run fails.
 
 #![expect(
     clippy::expect_used,

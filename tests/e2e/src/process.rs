@@ -1,4 +1,4 @@
-//! A running program whose output can be waited for.
+//! A running program, with waiting for its output.
 
 use std::{
     io::Write,
@@ -19,19 +19,19 @@ use rustix::{
     time::{ClockId, clock_gettime},
 };
 
-/// How long a test waits for something that should come at once on an idle machine. Generous, because
-/// only failing tests wait so long.
+/// Time limit for something that happens at once on an idle machine. It is generous, because only
+/// failing tests wait that long.
 pub const PATIENCE: Duration = Duration::from_secs(180);
 
-/// How many times slower than a real processor this machine may be: `GPUTRACE_TEST_SLOWNESS`, which `cargo xtask vm`
-/// sets, or 1. Every limit of a wait is for a real one.
+/// Scales a time limit for this machine by `GPUTRACE_TEST_SLOWNESS` (1 if not set), which `cargo
+/// xtask vm` sets because emulated CPUs are slower. All limits are for a real CPU.
 #[must_use]
 pub fn on_this_machine(limit: Duration) -> Duration {
     let factor = std::env::var("GPUTRACE_TEST_SLOWNESS").ok();
     limit * factor.and_then(|factor| factor.parse().ok()).unwrap_or(1)
 }
 
-/// `CLOCK_BOOTTIME` in ns: the clock of call logs and captures.
+/// `CLOCK_BOOTTIME` in ns, the clock of call logs and captures.
 #[must_use]
 pub fn now() -> u64 {
     let now = clock_gettime(ClockId::Boottime);
@@ -41,7 +41,7 @@ pub fn now() -> u64 {
 /// Waits until `condition` holds.
 ///
 /// # Panics
-/// If it does not within `limit`; `what` names it.
+/// If it does not within `limit`; `what` describes it.
 pub fn eventually(what: &str, limit: Duration, mut condition: impl FnMut() -> bool) {
     let limit = on_this_machine(limit);
     let deadline = Instant::now() + limit;
@@ -50,12 +50,12 @@ pub fn eventually(what: &str, limit: Duration, mut condition: impl FnMut() -> bo
             Instant::now() < deadline,
             "waited {limit:?} in vain: {what}"
         );
-        // The things waited for here (files in /proc, say) cannot be blocked on.
+        // There is no blocking wait for these conditions, for example about files in /proc.
         thread::sleep(Duration::from_millis(2));
     }
 }
 
-/// Lines that a program printed so far.
+/// The lines that a program has printed so far.
 #[derive(Clone, Debug)]
 pub struct Lines(Arc<Output>);
 
@@ -172,8 +172,8 @@ impl Lines {
         self.printed().lines.len()
     }
 
-    /// Waits until `condition` holds for what was printed; `None` if the output ends before, or after
-    /// `limit`.
+    /// Waits until `condition` holds for the printed lines; `None` if the output ends before, or
+    /// after `limit`.
     fn wait<T>(
         &self,
         limit: Duration,
@@ -199,8 +199,8 @@ impl Lines {
     }
 }
 
-/// Has a program begin as one that a terminal starts. Tests may themselves run in the background of a script, whose shell has
-/// them ignore Ctrl-C, and below `nohup`.
+/// Resets signals for a program to the defaults, as if started from a terminal. Tests may run in
+/// the background of a script, whose shell makes them ignore Ctrl-C, or under `nohup`.
 fn signals_by_default() -> std::io::Result<()> {
     for signal in [libc::SIGINT, libc::SIGQUIT, libc::SIGHUP] {
         // SAFETY: async-signal-safe.
@@ -209,7 +209,7 @@ fn signals_by_default() -> std::io::Result<()> {
     Ok(())
 }
 
-/// A program that runs, in a process group of its own. It is killed when this is dropped.
+/// A running program in its own process group. It is killed when this is dropped.
 #[derive(Debug)]
 pub struct Running {
     name: String,
@@ -226,7 +226,7 @@ impl Running {
     /// # Panics
     /// If it cannot be started.
     pub fn start(name: &str, command: &mut Command) -> Self {
-        // SAFETY: only calls that are async-signal-safe.
+        // SAFETY: only makes async-signal-safe calls.
         unsafe { command.pre_exec(signals_by_default) };
         let mut child = command
             .stdin(Stdio::piped())
@@ -256,13 +256,13 @@ impl Running {
         self.child.id()
     }
 
-    /// What it printed so far on standard output.
+    /// Its standard output so far.
     #[must_use]
     pub fn stdout(&self) -> String {
         self.stdout.text()
     }
 
-    /// What it printed so far on standard error.
+    /// Its standard error so far.
     #[must_use]
     pub fn stderr(&self) -> String {
         self.stderr.text()
@@ -284,15 +284,16 @@ impl Running {
         self.wait_for(&self.stderr, "standard error", part);
     }
 
-    /// Waits until nobody holds its standard output open any more: it, and every process that got it from it, has ended.
+    /// Waits until its standard output is closed: until it and all processes that inherited it have
+    /// ended.
     ///
     /// # Panics
-    /// If somebody does.
+    /// If it stays open.
     pub fn wait_for_end_of_output(&self) {
         let ended = self
             .stdout
             .wait(PATIENCE, |printed| printed.ended.then_some(()));
-        // `wait` also gives up when the output has ended without that which it waits for.
+        // `wait` also returns when the output has ended without the condition.
         assert!(
             ended.is_some(),
             "the output does not end: {}",
@@ -316,7 +317,8 @@ impl Running {
         );
     }
 
-    /// Gives it a line to read and returns the first line that it prints after that on standard output.
+    /// Sends a line to its standard input and returns the first line that it then prints on
+    /// standard output.
     ///
     /// # Panics
     /// If none comes.
@@ -328,10 +330,10 @@ impl Running {
             .unwrap_or_else(|| panic!("no answer to {line:?} from {}", self.describe()))
     }
 
-    /// Gives it a line to read on standard input.
+    /// Sends a line to its standard input.
     ///
     /// # Panics
-    /// If it does not read any more.
+    /// If it no longer reads.
     pub fn send(&mut self, line: &str) {
         let stdin = self
             .child
@@ -343,7 +345,7 @@ impl Running {
             .expect("the program does not read its input");
     }
 
-    /// Ends its standard input: most workloads then stop.
+    /// Closes its standard input, which makes most workloads stop.
     pub fn close_stdin(&mut self) {
         drop(self.child.stdin.take());
     }
@@ -351,24 +353,24 @@ impl Running {
     /// Sends a signal to the process.
     ///
     /// # Panics
-    /// If it is gone and was waited for.
+    /// If it has ended and was waited for.
     pub fn signal(&self, signal: Signal) {
         assert!(self.status.is_none(), "{} has ended already", self.name);
         kill_process(Pid::from_child(&self.child), signal)
             .expect("a child that was not waited for");
     }
 
-    /// Sends a signal to the process group, as the terminal does for Ctrl-C.
+    /// Sends a signal to the process group, as a terminal does for Ctrl-C.
     ///
     /// # Panics
-    /// If it is gone and was waited for.
+    /// If it has ended and was waited for.
     pub fn signal_group(&self, signal: Signal) {
         assert!(self.status.is_none(), "{} has ended already", self.name);
         kill_process_group(Pid::from_child(&self.child), signal)
             .expect("a child that was not waited for");
     }
 
-    /// Whether it still runs.
+    /// Whether it is still running.
     #[must_use]
     pub fn is_running(&self) -> bool {
         self.status.is_none() && !self.ended_within(Duration::ZERO)
@@ -393,8 +395,8 @@ impl Running {
         let status = self.child.wait().expect("a child that was not waited for");
         self.child.stdin = stdin;
         self.status = Some(status);
-        // The last words may still be in the pipe. Its end is not waited for: a grandchild may hold
-        // it open.
+        // The last output may still be in the pipe. Its end is not waited for: a grandchild may
+        // hold the pipe open.
         for lines in [&self.stdout, &self.stderr] {
             lines.catch_up();
         }
@@ -409,7 +411,7 @@ impl Running {
         self.wait_within(PATIENCE)
     }
 
-    /// Waits for its end, which must be success.
+    /// Waits for its end, which must be successful.
     ///
     /// # Panics
     /// If it fails or does not end.
@@ -418,11 +420,11 @@ impl Running {
         assert!(status.success(), "{status}: {}", self.describe());
     }
 
-    /// Waits for its end, which must be a failure of its own choice, and returns the exit status and
-    /// what it said.
+    /// Waits for its end, which must be a regular failure, and returns the exit status and its
+    /// standard error.
     ///
     /// # Panics
-    /// If it succeeds, is killed by a signal (a panic would be an abort or 101) or does not end.
+    /// If it succeeds, is killed by a signal (a panic would be an abort or 101), or does not end.
     pub fn fail(&mut self) -> (i32, String) {
         let status = self.wait();
         let code = status.code().unwrap_or_else(|| {
@@ -452,7 +454,7 @@ impl Running {
         }
     }
 
-    /// Name and everything printed, for messages.
+    /// Name and all output, for messages.
     #[must_use]
     pub fn describe(&self) -> String {
         format!(
@@ -467,11 +469,11 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // The group may outlive its leader: a launched program, when gputrace was killed.
+        // The group may outlive its leader: a launched program does if gputrace was killed.
         if kill_process_group(Pid::from_child(&self.child), Signal::KILL).is_ok()
             && self.status.is_none()
         {
-            // Errors cannot be acted upon; the process is dead either way.
+            // Errors cannot be handled here; the process is dead in any case.
             drop(self.child.wait());
         }
     }

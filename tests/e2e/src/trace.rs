@@ -24,29 +24,29 @@ pub struct Trace {
     pub recording: Recording,
     /// Probed functions by id.
     pub functions: BTreeMap<u32, FunctionInfo>,
-    /// Calls in the order in which the timeline gave them.
+    /// Calls in the timeline's order.
     pub calls: Vec<Call>,
-    /// What GPUs did.
+    /// GPU work.
     pub gpu: GpuTrace,
-    /// What was observed, in the order in which the timeline gave it.
+    /// Observations in the timeline's order.
     pub observations: Vec<Observation>,
-    /// What happened to processes and threads.
+    /// Lifetimes of processes and threads.
     pub lifetimes: Vec<Lifetime>,
-    /// What is known of processes, in order.
+    /// Descriptions of processes, in order.
     pub processes: Vec<ProcessInfo>,
-    /// What is known of threads, in order.
+    /// Descriptions of threads, in order.
     pub threads: Vec<ThreadInfo>,
     /// Remarks.
     pub notices: Vec<Notice>,
     /// The account of calls seen and lost.
     pub ledger: Option<Ledger>,
-    /// How the recording ended; `None` if it was cut off.
+    /// How the recording ended; `None` if the capture was cut off.
     pub end: Option<End>,
-    /// Where reading stopped before the end of the file.
+    /// Where reading stopped before the end of the file, if it did.
     pub truncation: Option<Truncation>,
 }
 
-/// What a capture says of GPUs.
+/// The GPU data in a capture.
 #[derive(Debug, Default)]
 pub struct GpuTrace {
     /// Agents of the node.
@@ -57,11 +57,11 @@ pub struct GpuTrace {
     pub code_objects: Vec<CodeObjectInfo>,
     /// Kernels in the order of their ids.
     pub kernels: Vec<KernelInfo>,
-    /// Dispatches in the order in which the timeline gave them.
+    /// Dispatches in the timeline's order.
     pub dispatches: Vec<Dispatch>,
-    /// Copies in the order in which the timeline gave them.
+    /// Copies in the timeline's order.
     pub copies: Vec<Copy>,
-    /// What is known at the end of how long classes of dispatches take.
+    /// Mean durations of dispatch classes.
     pub classes: Vec<KernelClass>,
 }
 
@@ -124,7 +124,7 @@ impl Trace {
         })
     }
 
-    /// The arguments of a call, as people read them: `count=8`.
+    /// The arguments of a call in human-readable form: `count=8`.
     ///
     /// # Panics
     /// If the capture does not describe its function.
@@ -135,13 +135,13 @@ impl Trace {
             .collect()
     }
 
-    /// The name of a call's function, as its header spells it.
+    /// The name of a call's function as in its header.
     #[must_use]
     pub fn name(&self, call: &Call) -> &str {
         plain_name(&self.function(call).function.name)
     }
 
-    /// Whether a call may be of a function called `name`: several names can lead to one address.
+    /// Whether a call may be of a function called `name`: several names may refer to one address.
     #[must_use]
     pub fn is_call_of(&self, call: &Call, name: &str) -> bool {
         let function = &self.function(call).function;
@@ -175,7 +175,7 @@ impl Trace {
         calls
     }
 
-    /// Calls by thread, those of a thread ordered by begin, outer before inner.
+    /// Calls by thread, ordered by begin, outer calls before inner ones.
     #[must_use]
     pub fn by_thread(&self) -> BTreeMap<ThreadId, Vec<&Call>> {
         let mut threads: BTreeMap<ThreadId, Vec<&Call>> = BTreeMap::new();
@@ -199,7 +199,7 @@ impl Trace {
         ledger
     }
 
-    /// Calls lost for `reason`.
+    /// Number of calls lost for `reason`.
     ///
     /// # Panics
     /// As [`Trace::final_ledger`].
@@ -208,8 +208,8 @@ impl Trace {
         self.final_ledger().total().dropped_for(reason)
     }
 
-    /// Asserts that the recording ended in order for this reason and that its books balance, row by row,
-    /// with what is in the capture.
+    /// Asserts that the recording ended regularly for this reason, and that its account balances,
+    /// row by row, with the content of the capture.
     ///
     /// # Panics
     /// If not.
@@ -228,7 +228,7 @@ impl Trace {
                 0,
                 "a row of the ledger does not balance: {row:?}"
             );
-            // Other programs of this machine may have had work for a GPU; those rows count no calls.
+            // Other programs on this machine may have had GPU work; those rows count no calls.
             if !is_call_each(row.domain) {
                 continue;
             }
@@ -307,7 +307,7 @@ pub fn is_finished(call: &Call) -> bool {
     matches!(call.how, CallEnd::Returned(_))
 }
 
-/// The name inside a mangled name of a C++ function outside any namespace; other names unchanged.
+/// The name inside a mangled C++ name outside any namespace; other names are returned unchanged.
 #[must_use]
 pub fn plain_name(name: &str) -> &str {
     let inner = || {
@@ -319,8 +319,8 @@ pub fn plain_name(name: &str) -> &str {
     inner().unwrap_or(name)
 }
 
-/// Whether a row of the ledger with this domain counts API calls of which each is an event. Two calls make one range of
-/// markers.
+/// Whether a row of the ledger with this domain counts API calls that are one event each. (Two
+/// calls make one range of markers.)
 fn is_call_each(domain: u8) -> bool {
     Domain::from_id(domain).is_some_and(|domain| domain.is_api() && domain != Domain::MarkerCore)
 }

@@ -1,4 +1,4 @@
-//! Programs that run already: gputrace comes, goes, comes again, and watches several at once.
+//! Attaches to running programs: gputrace comes, goes, comes again, and traces several at once.
 
 use std::{ops::RangeInclusive, time::Instant};
 
@@ -12,7 +12,7 @@ use gputrace_e2e::{
 };
 use rustix::process::Signal;
 
-/// Stops a recording as Ctrl-C does. It must end in success, whatever its programs do.
+/// Stops a recording as Ctrl-C does. It must end successfully, whatever its programs do.
 fn stop(gputrace: &mut Running) {
     let begin = Instant::now();
     gputrace.signal(Signal::INT);
@@ -20,7 +20,8 @@ fn stop(gputrace: &mut Running) {
     figure("attach.stop", begin.elapsed().as_secs_f64(), "s");
 }
 
-/// Records some calls of running programs; the time in which every call must have been recorded.
+/// Records some calls of running programs; returns the time in which every call must have been
+/// recorded.
 fn record(bench: &Bench, outputs: &Outputs, options: &[&str], pids: &[u32]) -> RangeInclusive<u64> {
     let mut gputrace = bench.attach(outputs, options, pids);
     let begin = now();
@@ -30,7 +31,7 @@ fn record(bench: &Bench, outputs: &Outputs, options: &[&str], pids: &[u32]) -> R
     begin..=end
 }
 
-/// Asserts that a recording of running programs is sound and holds every call made in `window`.
+/// Asserts that a recording of running programs is sound and contains every call made in `window`.
 fn assert_complete(log: &CallLog, outputs: &Outputs, window: &RangeInclusive<u64>) {
     let trace = outputs.trace();
     trace.assert_sound(&EndReason::Interrupted);
@@ -88,7 +89,7 @@ fn two_processes_at_once() {
         .map(|_| bench.start(&["hip_calls", "loop", "300"]))
         .collect();
     let pids: Vec<u32> = programs.iter().map(Running::pid).collect();
-    // Once as `-p A -p B`, once as `-p A,B`; the third program is nobody's business.
+    // Once as `-p A -p B`, once as `-p A,B`; the third program is not traced.
     let (apart, together) = (bench.outputs(0), bench.outputs(1));
     let window = record(&bench, &apart, &["-f", "csv"], &pids[..2]);
     let list = format!("{},{}", pids[0], pids[1]);
@@ -107,7 +108,8 @@ fn two_processes_at_once() {
     assert_complete(&log, &together, &second_window);
 }
 
-/// Waits until a program has ended, and the recording of it for that reason; nothing of it may be lost.
+/// Waits until a program has ended and its recording has ended for that reason; no calls may be
+/// lost.
 fn to_the_end(program: &mut Running, gputrace: &mut Running, outputs: &Outputs) -> Trace {
     program.finish();
     gputrace.finish();
@@ -117,7 +119,7 @@ fn to_the_end(program: &mut Running, gputrace: &mut Running, outputs: &Outputs) 
     trace
 }
 
-/// Attaches to a program before its first call and records it to its end: then nothing may be missing.
+/// Attaches to a program before its first call and records it to its end: no call may be missing.
 fn from_the_first_call(workload: &[&str]) {
     let Some(bench) = Bench::privileged() else {
         return;
@@ -136,7 +138,7 @@ fn children_of_a_process_with_neighbours() {
     let Some(bench) = Bench::privileged() else {
         return;
     };
-    // The same libraries in a process of no interest, whose calls go on throughout.
+    // The same libraries in a process that is not traced and makes calls all the time.
     let mut neighbour = bench.start(&["hip_calls", "loop", "1000"]);
     bench.wait_for_calls(&[neighbour.pid()], 10);
     from_the_first_call(&["hip_calls", "wait", "fork", "2", "5"]);
@@ -144,8 +146,8 @@ fn children_of_a_process_with_neighbours() {
     neighbour.finish();
 }
 
-/// Traces one of two processes that have the same library, and says of each, the traced one first, how
-/// much of the library's code was modified meanwhile.
+/// Traces one of two processes that have the same library. Returns for each, the traced one first,
+/// how much of the library's code was modified meanwhile.
 fn modified_code(options: &[&str]) -> Option<[u64; 2]> {
     let bench = Bench::privileged()?;
     let library = bench.copy_synthetic();
@@ -176,7 +178,8 @@ fn neighbours_keep_their_code_if_children_are_not_followed() {
     };
     assert!(target > 0);
     assert_eq!(neighbour, 0);
-    // With children, the neighbour has breakpoints too: so the above would have been noticed.
+    // With children, the neighbour has breakpoints, too: this shows that the check above would
+    // notice them.
     assert!(modified_code(&["-f", "csv"]).is_some_and(|[_, neighbour]| neighbour > 0));
 }
 
@@ -262,7 +265,7 @@ fn whole_node() {
     let begin = now();
     bench.wait_for_calls(&pids, 100);
     let window = begin..=now();
-    // A program that starts later belongs to the node, too.
+    // A program that starts later is traced, too.
     let mut late = bench.start(&["hip_calls", "loop", "300"]);
     bench.wait_for_calls(&[late.pid()], 100);
     stop(&mut gputrace);
@@ -352,7 +355,7 @@ fn ends_when_the_program_does() {
     let trace = outputs.trace();
     trace.assert_sound(&EndReason::TargetsGone);
     trace.assert_lossless();
-    // To the very last call.
+    // Up to the very last call.
     compare_within(&bench.log(), &trace, &(begin..=u64::MAX)).assert_exact();
 }
 
@@ -364,7 +367,7 @@ fn library_replaced_under_a_running_program() {
     let library = bench.copy_synthetic();
     for (number, replace) in [true, false].into_iter().enumerate() {
         let mut program = bench.start(&["synthetic/synthetic", "block", "3"]);
-        // An update of the package: another file under the same name, or none.
+        // As in an update of the package: another file under the same name, or none.
         let copy = library.with_extension("new");
         std::fs::copy(&library, &copy).expect("a copy of the library");
         std::fs::remove_file(&library).expect("the library");

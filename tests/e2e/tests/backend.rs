@@ -1,4 +1,4 @@
-//! The same calls through both ways of attaching probes.
+//! Records the same calls with both ways of attaching probes.
 
 use gputrace_capture::meta::EndReason;
 use gputrace_e2e::{
@@ -9,7 +9,7 @@ use gputrace_e2e::{
 };
 use rustix::process::Signal;
 
-/// Functions of each shape: without arguments, with stack arguments, returning a pointer, mangled.
+/// Functions of all kinds: without arguments, with stack arguments, returning a pointer, mangled.
 const FUNCTIONS: [&str; 5] = [
     "hipGetLastError",
     "hipMalloc",
@@ -17,7 +17,8 @@ const FUNCTIONS: [&str; 5] = [
     "hipGetErrorName",
     "hipExtModuleLaunchKernel",
 ];
-/// The same as a filter. Few, since the kernel takes long to remove probes made by perf events.
+/// The same as a filter. There are few, because the kernel takes long to remove probes of perf
+/// events.
 const FILTER: &str =
     "^(hipGetLastError|hipMalloc|hipModuleLaunchKernel|hipGetErrorName)$|hipExtModuleLaunchKernel";
 

@@ -1,5 +1,5 @@
-//! What gputrace is given may be wrong in many ways: each has a message that names the cause, and an exit
-//! status that tells the causes apart; nothing that was captured is lost.
+//! Wrong input of many kinds: each has a message that names the cause and an exit status of its
+//! own; captured data is never lost.
 #![expect(clippy::expect_used, reason = "tests")]
 
 use std::{
@@ -19,7 +19,7 @@ use gputrace_e2e::{
     process::{PATIENCE, eventually},
 };
 
-/// A file system of its own, unmounted when dropped.
+/// A temporary file system, unmounted when dropped.
 struct Tmpfs(PathBuf);
 
 impl Tmpfs {
@@ -36,7 +36,7 @@ impl Tmpfs {
 
 impl Drop for Tmpfs {
     fn drop(&mut self) {
-        // The test is over either way; what stays mounted is gone after a reboot.
+        // The test is over in any case; what stays mounted is gone after a reboot.
         drop(Command::new("umount").arg("-l").arg(&self.0).status());
     }
 }
@@ -63,7 +63,7 @@ fn fails(bench: &Bench, arguments: &[&str], expected: i32) -> String {
     said
 }
 
-/// Asserts that a message contains each of `parts`, whatever the case of its letters.
+/// Asserts that a message contains all of `parts`, ignoring case.
 fn assert_says(said: &str, parts: &[&str]) {
     let lower = said.to_lowercase();
     for part in parts {
@@ -80,10 +80,10 @@ fn capture(bench: &Bench) -> (PathBuf, Trace) {
     (outputs.capture(), outputs.trace())
 }
 
-/// A 32-bit x86 program that does nothing for ever.
+/// A 32-bit x86 program that waits forever.
 fn program_of_another_architecture() -> Vec<u8> {
     const BASE: u32 = 0x0804_8000;
-    // pause(); again
+    // pause(), in a loop
     let code: [u8; 9] = [0xb8, 29, 0, 0, 0, 0xcd, 0x80, 0xeb, 0xf7];
     let size = 52 + 32 + code.len() as u32;
     let mut elf = b"\x7fELF\x01\x01\x01\0\0\0\0\0\0\0\0\0".to_vec();
@@ -171,7 +171,7 @@ fn waiting_for_a_process_that_ends() {
     gputrace.wait_for_stderr("recording");
     plain.close_stdin();
     plain.finish();
-    // Nothing came; that is no success, but no mystery either.
+    // No call was recorded; that is no success, but it is explained.
     gputrace.wait();
     assert_says(&gputrace.stderr(), &["no call was recorded"]);
 }
@@ -217,7 +217,7 @@ fn libraries_that_are_not_what_they_seem() {
         assert_says(&whole.stdout(), &[function]);
     }
 
-    // Without .symtab and without section headers: .dynsym is still found.
+    // Without .symtab and without section headers; .dynsym is still found.
     let bytes = fs::read(&library).expect("the library");
     let stripped = bench.path().join("stripped.so");
     let mut strip = Command::new("strip");
@@ -264,8 +264,8 @@ fn a_traced_library_that_is_damaged_on_disk() {
         return;
     };
     let library = bench.copy_synthetic();
-    // Everything that the dynamic linker needs is there; the section headers, which it does not look at,
-    // are cut off.
+    // Everything that the dynamic linker needs is there, but the section headers, which it does not
+    // read, are cut off.
     let bytes = fs::read(&library).expect("the library");
     let sections = u64::from_le_bytes(bytes[40..48].try_into().expect("eight bytes")) as usize;
     fs::write(&library, &bytes[..sections]).expect("a cut library");
@@ -277,7 +277,7 @@ fn a_traced_library_that_is_damaged_on_disk() {
     let mut gputrace = Running::start("gputrace", &mut command);
     let status = gputrace.wait();
     assert_ne!(status.code(), Some(101), "{}", gputrace.describe());
-    // Either it copes or it says why not; the program runs in any case.
+    // Either gputrace copes with it or it reports why not; the program runs in any case.
     assert_eq!(
         bench.log().len(),
         70,
@@ -316,7 +316,7 @@ fn output_directory_that_fills_up() {
     assert_eq!(outputs.directory(), full.0);
     let mut program = bench.start(&["hip_calls", "loop", "0"]);
     let mut gputrace = bench.attach(&outputs, &["-f", "csv"], &[program.pid()]);
-    // It stops by itself, and says why.
+    // It stops by itself and reports why.
     let (status, said) = gputrace.fail();
     assert_eq!(status, status::OUTPUT, "{said}");
     assert_says(&said, &["space"]);

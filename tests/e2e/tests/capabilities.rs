@@ -1,8 +1,7 @@
-//! What gputrace does with some capabilities in place of all: the main lines of
-//! docs/capabilities.md.
+//! Runs gputrace with some capabilities instead of all: the main rows of docs/capabilities.md.
 //!
-//! It runs as root without the others, not as an ordinary user, because that one may not see where
-//! this checkout is.
+//! It runs as root without the other capabilities, not as an ordinary user, who might not be
+//! allowed to access this checkout.
 
 use std::process::Command;
 
@@ -12,7 +11,7 @@ use gputrace_e2e::{
     compare::{compare, compare_if},
 };
 
-/// A command that runs gputrace with these capabilities alone, and these options.
+/// A command that runs gputrace with only these capabilities, and with these options.
 fn gputrace_with(
     bench: &Bench,
     capabilities: &[&str],
@@ -26,7 +25,7 @@ fn gputrace_with(
         kept.push_str(",+");
         kept.push_str(capability);
     }
-    // What a process has after exec as root is at most the bounding set.
+    // After exec as root, a process has at most the bounding set.
     command
         .arg(format!("--bounding-set={kept}"))
         .arg("--inh-caps=-all");
@@ -44,7 +43,7 @@ fn gputrace_with(
     command
 }
 
-/// The least that records.
+/// The minimum for a recording.
 const LEAST: [&str; 2] = ["bpf", "perfmon"];
 
 #[test]
@@ -70,8 +69,8 @@ fn bpf_and_perfmon_attach() {
     let Some(bench) = Bench::privileged() else {
         return;
     };
-    // It has all capabilities; of them gputrace must have as many to look into its memory, but not
-    // into its mappings.
+    // The program has all capabilities. gputrace must have as many to read its memory, but not to
+    // read its mappings.
     let mut program = bench.start(&["hip_calls", "loop", "500"]);
     let outputs = bench.outputs(0);
     let mut command = gputrace_with(
@@ -106,7 +105,7 @@ fn bpf_and_perfmon_see_waits_for_processors() {
     assert!(!outputs.trace().observations.is_empty());
 }
 
-/// Refused with the reason, not recorded as if nothing had happened.
+/// Asserts that gputrace refuses with the reason, instead of recording nothing.
 fn refused(capabilities: &[&str], options: &[&str], needs: &str) {
     let Some(bench) = Bench::privileged() else {
         return;

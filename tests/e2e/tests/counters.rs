@@ -1,11 +1,11 @@
-//! `--counters`, on a made-up sysfs: the driver's files as amdgpu makes them, in a mount namespace of the test's own.
+//! `--counters` on a synthetic sysfs: amdgpu's files in a mount namespace of the test.
 
 use std::{collections::BTreeMap, process::Command};
 
 use gputrace_e2e::{Bench, process::Running};
 use gputrace_timeline::{Timeline, event::Event};
 
-/// Puts a node with one GPU where the driver's files are, and then runs the rest.
+/// Creates a node with one GPU in place of the driver's files, and then runs the rest.
 const NODE: &str = r#"
 set -e
 mount -t tmpfs none /sys/class
@@ -23,8 +23,8 @@ echo 250000000 > $device/hwmon/hwmon0/power1_average
 exec "$@"
 "#;
 
-/// Uses the GPU more and more, as far as anybody can see, and says who it is. Waits each time until
-/// gputrace has read that: then the file was accessed later than written.
+/// Simulates growing use of the GPU, and prints its process id. Before each step it waits until
+/// gputrace has read the last one: then the file was accessed later than written.
 const USER: &str = r#"
 mine=/sys/class/kfd/kfd/proc/$$
 device=/sys/class/drm/renderD128/device
@@ -83,7 +83,7 @@ fn what_changes_is_a_counter_of_the_gpu_and_of_the_process() {
         }
     }
     let of = |name: &str, process| values[&(name.to_owned(), process)].clone();
-    // The first value may be gone before gputrace comes to it.
+    // The first value may be gone before gputrace reads it.
     for (name, process, steps) in [
         ("gpu_busy_percent", false, &[5.0, 20.0, 40.0, 60.0][..]),
         ("vram", true, &[2000.0, 4000.0, 6000.0]),
@@ -94,6 +94,6 @@ fn what_changes_is_a_counter_of_the_gpu_and_of_the_process() {
     }
     assert_eq!(of("power1_average", false), [250.0]);
     let missing =
-        |text: &&String| text.contains("GPU 51234 does not tell gpu_metrics, mem_busy_percent");
+        |text: &&String| text.contains("GPU 51234 does not report gpu_metrics, mem_busy_percent");
     assert_eq!(notices.iter().filter(missing).count(), 1, "{notices:?}");
 }

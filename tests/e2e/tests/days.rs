@@ -1,4 +1,4 @@
-//! Recordings of days.
+//! Recordings that last for days.
 #![expect(clippy::expect_used, reason = "tests")]
 
 use std::{fs::File, mem::MaybeUninit, process::Command};
@@ -13,8 +13,9 @@ use gputrace_e2e::{Bench, Running};
 const SECOND: u64 = 1_000_000_000;
 const WEEK: u64 = 7 * 24 * 3_600;
 
-/// What a recorder of a node of 256 CPUs writes in a week in which nothing happens: an account an hour,
-/// clocks every five minutes (`userspace/collect/src/pace.rs` has a test that it writes no more).
+/// Writes what a recorder of a node with 256 CPUs writes in an idle week: an account per hour, and
+/// clocks every five minutes (a test in `userspace/collect/src/pace.rs` checks that it writes no
+/// more).
 fn idle_week(sink: File) {
     let recording = Recording {
         abi_version: gputrace_abi::ABI_VERSION,
@@ -58,13 +59,13 @@ fn idle_week(sink: File) {
     writer.flush().expect("the end");
 }
 
-/// The most memory that any child which has ended had, bytes (getrusage(2)).
+/// Maximum memory of any child that has ended, bytes (getrusage(2)).
 fn most_memory() -> u64 {
     let mut usage = MaybeUninit::<libc::rusage>::zeroed();
     // SAFETY: writes into a local variable.
     let outcome = unsafe { libc::getrusage(libc::RUSAGE_CHILDREN, usage.as_mut_ptr()) };
     assert_eq!(outcome, 0);
-    // SAFETY: plain numbers, of which zeros are a value too.
+    // SAFETY: a struct of plain numbers, for which zeros are valid.
     let usage = unsafe { usage.assume_init() };
     u64::try_from(usage.ru_maxrss).expect("a size") << 10
 }

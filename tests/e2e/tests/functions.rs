@@ -1,5 +1,5 @@
-//! Functions of a program itself and of a library that is none of ROCm's, against the numbers of calls that the program
-//! knows of itself.
+//! Traces functions of a program itself and of a library that is not part of ROCm, and compares
+//! them with the program's own numbers of calls.
 
 #![allow(
     clippy::unwrap_used,
@@ -17,17 +17,18 @@ use serde_json::Value;
 
 /// The functions of the program.
 const ALL: &str = "^(fib|run|work::)";
-/// Calls of `work::choose` and `work::Sum::take`, of each case of `choose`, and depth of `work::deep`, as in `fib.cpp`.
+/// Number of calls of `work::choose` and `work::Sum::take`, of each case of `choose`, and depth of
+/// `work::deep`, as in `fib.cpp`.
 const ROUNDS: u64 = 240;
 const CASE: u64 = ROUNDS / 8;
 const DEEP: u64 = 41;
 
-/// No guard: every call counts.
+/// Options without limits, so that every call is recorded.
 const UNLIMITED: [&str; 4] = ["--max-call-rate", "0", "--max-probe-time", "0"];
-/// What millions of calls may take where single-stepping is slow.
+/// Time limit for millions of calls where single-stepping is slow.
 const LONG: Duration = Duration::from_secs(300);
 
-/// Rows of a graph of the report: label, depth, calls, sum and own time, ns.
+/// Rows of a graph in the report: label, depth, calls, sum and own time, ns.
 fn graph(value: &Value) -> Vec<(String, u64, u64, u64, u64)> {
     let rows = value["graph"].as_array().unwrap();
     rows.iter()
@@ -55,7 +56,7 @@ fn report(outputs: &Outputs) -> Value {
     ranks[0].clone()
 }
 
-/// The calls that the program says it makes in each thread: by label and depth.
+/// The calls that the program says it makes in each thread, by label and depth.
 fn told(stdout: &str) -> BTreeMap<(String, u64), u64> {
     let lines = stdout
         .lines()
@@ -70,14 +71,14 @@ fn told(stdout: &str) -> BTreeMap<(String, u64), u64> {
         .collect()
 }
 
-/// Own times add up to the times of the outermost calls.
+/// Asserts that own times add up to the times of the outermost calls.
 fn assert_sums(rows: &[(String, u64, u64, u64, u64)]) {
     let own: u64 = rows.iter().map(|row| row.4).sum();
     let outermost: u64 = rows.iter().filter(|row| row.1 == 0).map(|row| row.3).sum();
     assert_eq!(own, outermost);
 }
 
-/// Checks what a report has of `fib`: each thread called it as `expected`, by depth.
+/// Checks the report's data about `fib`: each thread called it as `expected`, by depth.
 fn assert_counted(rank: &Value, expected: &BTreeMap<(String, u64), u64>, runners: u64) {
     let counted = |rows: &[(String, u64, u64, u64, u64)]| -> BTreeMap<(String, u64), u64> {
         let fib = rows.iter().filter(|row| row.0 == "fib(long)");
@@ -118,12 +119,12 @@ fn assert_right(outputs: &Outputs, stdout: &str, threads: u64) {
     assert_eq!(calls("work::choose(long)"), ROUNDS);
     assert_eq!(calls("work::Sum<double>::take(double)"), ROUNDS);
     assert_eq!(calls("work::catcher(long)"), CASE);
-    // One of three is left by an exception, as is its caller.
+    // One of three calls is left by an exception, and so is its caller.
     assert_eq!(calls("work::between(long)"), CASE * 2 / 3);
     assert_eq!(calls("work::thrower(long)"), CASE * 2 / 3);
     assert_eq!(calls("work::tail(long)"), CASE);
     assert_eq!(calls("work::deep(long)"), MAX_DEPTH as u64);
-    // What is not recorded is in the account, and nothing else.
+    // The account contains exactly the calls that are not recorded.
     let total = trace.final_ledger().total();
     assert_eq!(
         total.dropped_for(DropReason::TooDeep),
@@ -134,12 +135,12 @@ fn assert_right(outputs: &Outputs, stdout: &str, threads: u64) {
     assert_eq!(total.imbalance(), 0);
 }
 
-/// The program's own word on what it computed: the same whether it is traced or not.
+/// The result that the program prints: it is the same whether traced or not.
 fn result(stdout: &str) -> Option<&str> {
     stdout.lines().find(|line| line.starts_with("total "))
 }
 
-/// Runs the program under gputrace; what it printed is in gputrace's standard output.
+/// Runs the program under gputrace; the program's output is part of gputrace's standard output.
 fn launched(bench: &Bench, options: &[&str], workload: &[&str]) -> (Outputs, Running) {
     let outputs = bench.outputs(0);
     let mut command = bench.gputrace(&outputs);
@@ -175,8 +176,9 @@ fn of_a_launched_program() {
     assert_eq!(Domain::from_id(function.domain), Some(Domain::Function));
 }
 
-/// As rocprofiler-systems' example: twelve threads and the main thread call `fib(10)` again and again: 200 times, a
-/// fifth of what the example does, since its half a million calls already take half a minute in a virtual machine.
+/// As in rocprofiler-systems' example, twelve threads and the main thread call `fib(10)`
+/// repeatedly, but 200 times, a fifth of the example's number: its half a million calls already
+/// take half a minute in a virtual machine.
 #[test]
 fn as_many_calls_as_in_the_example_of_others() {
     let Some(bench) = Bench::privileged() else {
@@ -196,7 +198,7 @@ fn as_many_calls_as_in_the_example_of_others() {
         "{}",
         gputrace.stderr()
     );
-    // Below the thread's own function, which is not traced here, `fib` is one level further out.
+    // Without the thread's own function, which is not traced here, `fib` is one level further out.
     let expected = expected
         .into_iter()
         .map(|((label, depth), count)| ((label, depth - 1), count))
@@ -249,7 +251,7 @@ fn of_a_running_program_with_a_library() {
         assert_eq!(trace.calls_of("shared_twice").count() as u64, CASE);
         for call in trace.calls_of("shared_twice") {
             assert_eq!(Domain::from_id(call.domain), Some(Domain::Library));
-            // The argument, and twice that as the result.
+            // The argument, and twice the argument as the result.
             assert_eq!(trace_result(call), Some(call.args[0] * 2));
         }
         assert!(outputs.file("_library_api_trace.csv").exists());
@@ -295,7 +297,7 @@ fn what_is_called_too_often_is_counted() {
     assert!(told.contains(&part), "{told}");
 }
 
-/// With its probes on, the program would be at work for minutes.
+/// If the probes stayed attached, the program would run for minutes.
 #[test]
 fn what_takes_too_much_time_loses_its_probes() {
     let Some(bench) = Bench::privileged() else {
@@ -322,14 +324,14 @@ fn what_takes_too_much_time_loses_its_probes() {
     let total = trace.final_ledger().total();
     let calls = told(&gputrace.stdout()).values().sum::<u64>() * 3;
     assert!(total.seen < calls / 10, "{total:?} of {calls}");
-    // Those under way when the probes went have ended where that was still seen.
+    // Calls in progress when the probes were removed are recorded if their end was still seen.
     let lost = total.dropped_for(DropReason::TooOften);
     assert_eq!(
         (total.seen, total.imbalance()),
         (total.written + lost, 0),
         "{total:?}"
     );
-    // The others keep theirs.
+    // The other functions keep their probes.
     assert_eq!(trace.calls_of("run(long, long)").count(), 3);
 }
 
@@ -366,12 +368,37 @@ fn many_functions_need_many_descriptors() {
         "{}",
         gputrace.describe()
     );
-    // The program has the limit that it would have without.
+    // The program has the same limit as without gputrace.
     assert!(
         gputrace.stdout().starts_with("40\n"),
         "{}",
         gputrace.stdout()
     );
+}
+
+/// The library may come at any time, so that is told at the end, too, and by the exit status.
+#[test]
+fn too_many_functions_of_a_launched_programs_library() {
+    let Some(bench) = Bench::privileged() else {
+        return;
+    };
+    let library = bench.program("functions/libshared.so");
+    let outputs = bench.outputs(0);
+    let mut command = bench.gputrace(&outputs);
+    command.arg("--library").arg(&library);
+    command.args(["--max-functions", "2", "--"]);
+    command
+        .arg(bench.program("functions/fib"))
+        .args(["1", "1", "3"]);
+    let mut gputrace = Running::start("gputrace", &mut command);
+    let (status, text) = gputrace.fail();
+    assert_eq!(status, 2, "{text}");
+    let told = "match, more than 2, so none is traced: choose fewer by --include REGEX or \
+                --exclude REGEX, or allow more with --max-functions 3";
+    assert_eq!(text.matches(told).count(), 2, "{text}");
+    // The program ran as ever.
+    assert!(result(&gputrace.stdout()).is_some(), "{text}");
+    assert_eq!(outputs.trace().calls_of("shared_twice").count(), 0);
 }
 
 #[test]

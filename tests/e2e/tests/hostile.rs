@@ -1,5 +1,5 @@
-//! Programs that hold up whoever looks at them, or that use up what others need: gputrace ends in time, and each of
-//! its limits is in the account.
+//! Programs that block whoever inspects them, or that exhaust shared resources: gputrace ends in
+//! time, and the account shows each limit that was reached.
 #![expect(clippy::unwrap_used, reason = "a failure is what a test is for")]
 
 use std::{fs, os::unix::process::CommandExt as _, path::Path, process::Command, time::Instant};
@@ -28,7 +28,7 @@ fn start(bench: &Bench, arguments: &[&str], user: Option<u32>) -> Running {
     program
 }
 
-/// Records what the program does when it is `told`, and ends the recording then. The program stays
+/// Records what the program does when it is `told`, and then ends the recording. The program stays
 /// as it is meanwhile.
 fn record(
     bench: &Bench,
@@ -54,19 +54,19 @@ fn is_stopped(program: &Running) -> bool {
     stat.contains(") T ")
 }
 
-/// Whether the first thread of a process waits outside of system calls: for a page.
+/// Whether the first thread of a process waits outside system calls, that is, for a page.
 fn waits_for_page(program: &Running) -> bool {
     let call = fs::read_to_string(format!("/proc/{}/syscall", program.pid())).unwrap();
     call.starts_with("-1 ")
 }
 
-/// Ends a program whatever it is waiting for.
+/// Kills a program whatever it is waiting for.
 fn kill(mut program: Running) {
     program.signal_group(Signal::KILL);
     program.wait();
 }
 
-/// A call that waits for a page is in the output as unfinished, and holds nobody up.
+/// A call that waits for a page fault is recorded as unfinished and blocks nobody.
 fn hung_call(arguments: &[&str]) {
     let Some(bench) = Bench::privileged() else {
         return;
@@ -233,7 +233,7 @@ fn a_crowd_of_libraries_is_probed_up_to_the_limits() {
     program.wait_for_stdout("done");
     let told = [
         "only the first 1024 library files are probed",
-        "values behind pointers are read of the first 8192 functions only",
+        "values behind pointers are read for the first 8192 functions only",
     ];
     for text in told {
         gputrace.wait_for_stderr(text);

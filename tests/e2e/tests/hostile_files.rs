@@ -1,5 +1,5 @@
-//! Files that a hostile program leads gputrace to: none of them is opened that is no library, and none is probed for its
-//! name alone.
+//! Files to which a hostile program leads gputrace: a file that is no library is never opened, and
+//! no file is probed just because of its name.
 
 #![allow(
     clippy::unwrap_used,
@@ -24,10 +24,10 @@ use rustix::{
     process::{Gid, Signal, Uid},
 };
 
-/// `nobody`: has no privileges, and owns nothing.
+/// `nobody`, who has no privileges and owns nothing.
 const NOBODY: u32 = 65534;
 
-/// Who opens files, as the kernel tells it. To locate a file (`O_PATH`) is not to open it.
+/// Observes with inotify which files are opened. Locating a file (`O_PATH`) does not count.
 struct Observer {
     descriptor: rustix::fd::OwnedFd,
     watched: Vec<(i32, PathBuf)>,
@@ -47,7 +47,7 @@ impl Observer {
         self.watched.push((watch, path.to_owned()));
     }
 
-    /// Which of the files were opened since the last time.
+    /// The files that were opened since the last call.
     fn opened(&self) -> Vec<&Path> {
         let mut buffer = [const { MaybeUninit::uninit() }; 1 << 14];
         let mut events = inotify::Reader::new(&self.descriptor, &mut buffer);
@@ -68,7 +68,7 @@ impl Observer {
     }
 }
 
-/// What is to be had of the C library of this machine, which is as good a library as any.
+/// The C library of this machine, as an example of a library.
 fn libc() -> PathBuf {
     let maps = fs::read_to_string("/proc/self/maps").unwrap();
     let path = maps
@@ -78,7 +78,7 @@ fn libc() -> PathBuf {
     PathBuf::from(libraries.next().unwrap())
 }
 
-/// A program that does nothing, as nobody.
+/// A program that runs as nobody and does nothing.
 fn nobody(environment: &[(&str, &OsStr)]) -> Running {
     let mut command = Command::new("/bin/sh");
     command
@@ -99,7 +99,7 @@ fn what_a_search_path_leads_to_is_not_opened() {
     let (traps, evil) = (bench.path().join("traps"), bench.path().join("evil"));
     fs::create_dir(&traps).unwrap();
     fs::create_dir(&evil).unwrap();
-    // Who may look into the test's directory.
+    // Lets nobody access the test's directory.
     chown(
         bench.path(),
         Some(Uid::from_raw(NOBODY)),
@@ -108,7 +108,8 @@ fn what_a_search_path_leads_to_is_not_opened() {
     .unwrap();
     let trap = |name: &str| traps.join(name);
 
-    // Devices of our own, which nobody else opens meanwhile: those of /dev/kmsg, /dev/ptmx and /dev/null.
+    // Device files of our own, which nobody else opens meanwhile: the devices of /dev/kmsg,
+    // /dev/ptmx and /dev/null.
     for (name, major, minor) in [("kmsg", 1, 11), ("ptmx", 5, 2), ("null", 1, 3)] {
         let device = makedev(major, minor);
         mknodat(
@@ -177,12 +178,12 @@ fn what_a_search_path_leads_to_is_not_opened() {
         observer.watch(&trap(name));
     }
     observer.watch(&memory);
-    // The observer sees what is opened.
+    // Shows that the observer notices opened files.
     drop(File::open(trap("null")).unwrap());
     drop(File::open(&memory).unwrap());
     assert_eq!(observer.opened(), [memory.as_path(), &trap("null")]);
 
-    // The pipe, the device and the directory also as entries of the path.
+    // The pipe, the device and the directory are also entries of the search path.
     let mut search_path = evil.clone().into_os_string();
     for name in ["pipe", "ptmx", "huge"] {
         search_path.push(":");
@@ -193,7 +194,7 @@ fn what_a_search_path_leads_to_is_not_opened() {
     let mut gputrace = bench.attach(&outputs, &["--wait", "--sys-trace"], &[hostile.pid()]);
     gputrace.signal(Signal::INT);
     gputrace.finish();
-    // It went through the directory, and opened what is a library.
+    // gputrace searched the directory, and opened the library in it.
     assert_eq!(
         observer.opened(),
         [trap("library")],
@@ -204,7 +205,7 @@ fn what_a_search_path_leads_to_is_not_opened() {
     hostile.wait();
 }
 
-/// What `name` of the dynamic segment's notes says: the build id, by readelf's own words.
+/// The build id of a file, according to readelf.
 fn build_id(path: &Path) -> String {
     let output = Command::new("readelf")
         .arg("-nW")
@@ -216,7 +217,7 @@ fn build_id(path: &Path) -> String {
     rest.split_whitespace().next().unwrap().to_owned()
 }
 
-/// Where the kernel lets nobody mount anything, not even in a namespace of his own.
+/// Whether the kernel allows mounts in a user namespace.
 fn may_mount() -> bool {
     let mut command = Command::new("unshare");
     command.args(["-Urm", "true"]).uid(NOBODY).gid(NOBODY);
@@ -244,7 +245,7 @@ fn a_library_is_not_traced_for_its_name_alone() {
     let libc = libc();
     let victim = evil.join("libvictim.so.1");
     File::create(&victim).unwrap();
-    // The C library, which every process of the machine has, under the name of another.
+    // The C library, which every process has mapped, under another library's name.
     let script =
         "mount --bind \"$1\" \"$2\" && exec env LD_PRELOAD=\"$2\" sh -c 'echo ready; read line'";
     let mut command = Command::new("unshare");
@@ -263,8 +264,8 @@ fn a_library_is_not_traced_for_its_name_alone() {
     let pid = hostile.pid().to_string();
     let id = build_id(&libc);
     let says = [
-        "goes by the name of".to_owned(),
-        "says itself that it is libc.so.6".to_owned(),
+        "is named like".to_owned(),
+        "its soname is libc.so.6".to_owned(),
         format!("--library {id}"),
     ];
     let run = |number: u32, options: &[&str]| {
@@ -290,7 +291,7 @@ fn a_library_is_not_traced_for_its_name_alone() {
         assert!(stderr.contains(part), "{part} is not in: {stderr}");
     }
     assert!(!stderr.contains("tracing 1 functions"), "{stderr}");
-    // Who names the file itself gets it, and is told what it is.
+    // A user who names the file itself gets it, and is told what it is.
     let (status, stderr) = run(4, &["-p", &pid, "--library", &id]);
     assert_eq!(status, Some(0), "{stderr}");
     let chosen = format!("(soname libc.so.6, build id {id})");

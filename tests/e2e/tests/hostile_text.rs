@@ -1,4 +1,5 @@
-//! Text that traced programs choose names no file elsewhere and does nothing to a terminal; files are their owner's.
+//! Text chosen by traced programs cannot name files elsewhere and has no effect on a terminal;
+//! output files belong to their owner.
 
 #![allow(
     clippy::unwrap_used,
@@ -23,10 +24,10 @@ use gputrace_text::acts;
 use gputrace_timeline::{Timeline, event::Event};
 use rustix::process::Signal;
 
-/// Who has no rights at all.
+/// A user without any rights.
 const NOBODY: u32 = 65534;
 
-/// Everything below a directory, files and directories.
+/// All files and directories below a directory.
 fn below(directory: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(directory).unwrap() {
@@ -39,7 +40,7 @@ fn below(directory: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Copies the hostile program to where everybody gets to it.
+/// Copies the hostile program to a place that everybody can access.
 fn reachable(bench: &Bench) -> PathBuf {
     let from = bench.program("hostile_text");
     let to = bench.path().join("hostile");
@@ -113,7 +114,7 @@ fn an_environment_names_no_file_elsewhere() {
     program.close_stdin();
     program.finish();
     let made = below(outputs.directory());
-    // A capture and a file of lines for each, and one directory.
+    // A capture and an NDJSON file for each, and one directory.
     assert_eq!(made.len(), 7 * 2 + 1, "{made:?}");
     assert!(
         made.iter()
@@ -171,7 +172,7 @@ fn files_are_private_and_of_the_user_behind_sudo() {
             .map(OsStr::new)
             .chain([OsStr::new("--"), program.as_os_str(), OsStr::new("once")])
             .collect();
-        // The program runs as the user, who must get to it.
+        // The program runs as the user, who must be able to access it.
         run(&gputrace, &more);
         let later = outputs.directory().join("later/csv");
         let capture = outputs.capture();
@@ -223,7 +224,8 @@ fn files_are_private_and_of_the_user_behind_sudo() {
     }
 }
 
-/// What may be written to a terminal: text in which nothing acts, and no line that is not gputrace's.
+/// Asserts that output is safe for a terminal: it contains no control sequences, and all lines are
+/// gputrace's own.
 #[track_caller]
 fn assert_quiet(what: &str, bytes: &[u8]) {
     let text = str::from_utf8(bytes).unwrap_or_else(|error| panic!("{what}: {error}"));
@@ -236,7 +238,7 @@ fn assert_quiet(what: &str, bytes: &[u8]) {
     assert!(!text.contains('\r'), "{what}: {text:?}");
 }
 
-/// Runs gputrace and looks at what it writes; standard output.
+/// Runs gputrace, checks that its output is safe, and returns standard output.
 #[track_caller]
 fn quiet(bench: &Bench, arguments: &[&OsStr]) -> String {
     let output = bench.gputrace_bare().args(arguments).output().unwrap();
@@ -256,7 +258,8 @@ fn nothing_of_a_program_acts_on_a_terminal() {
     let Some(bench) = Bench::privileged() else {
         return;
     };
-    // The program and its library lie in a directory whose name clears screens and has a second line.
+    // The program and its library are in a directory whose name contains control sequences and a
+    // second line.
     let place = bench
         .path()
         .join(OsStr::from_bytes(b"e\x1b[2J\x07\xc2\x9b31m\n9.9 forged"));
@@ -275,7 +278,7 @@ fn nothing_of_a_program_acts_on_a_terminal() {
         options.chain(once).collect()
     };
 
-    // Shown while it is recorded.
+    // Shown while it is being recorded.
     let lines = quiet(
         &bench,
         &with(&["-f", "text", "-o", "-", "-S", "--log-level", "trace"]),
@@ -294,7 +297,7 @@ fn nothing_of_a_program_acts_on_a_terminal() {
     });
     assert!(exact.count() == 1, "JSON keeps the text: {lines}");
 
-    // Files of text, spreadsheets, and what is made of captures.
+    // Text files, tables, and outputs made from captures.
     let outputs = bench.outputs(0);
     let mut command = bench.gputrace(&outputs);
     command.args(with(&[
@@ -380,7 +383,7 @@ fn nothing_of_a_program_acts_on_a_terminal() {
         ],
     );
 
-    // Of a running process, what others say of it.
+    // What other commands show about a running process.
     let mut running = Running::start("hostile", Command::new(&program).arg("on"));
     running.wait_for_stdout("ready");
     quiet(&bench, &["ps".as_ref()]);
@@ -391,7 +394,7 @@ fn nothing_of_a_program_acts_on_a_terminal() {
     running.finish();
 }
 
-/// Hundredths of a second for which processors were idle (proc_stat(5)).
+/// Time in hundredths of a second during which CPUs were idle (proc_stat(5)).
 fn idle() -> u64 {
     let text = fs::read_to_string("/proc/stat").unwrap();
     let all = text.lines().next().unwrap();
@@ -416,7 +419,7 @@ fn the_idle_task_is_not_recorded() {
         command.args(["-a", "--sched", "-r", "-f", "csv"]),
     );
     gputrace.wait_for_stderr("recording");
-    // The idle tasks come and go while the program answers, unless the machine is too busy for that.
+    // The idle tasks are scheduled while the program answers, unless the machine is too busy.
     let (before, deadline) = (idle(), Instant::now() + PATIENCE);
     let mut asked = 0;
     while asked < 20 || idle() < before + 5 && Instant::now() < deadline {

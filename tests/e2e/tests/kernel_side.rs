@@ -1,5 +1,5 @@
-//! What gputrace records of the kernel: scheduling against the kernel's own figures, and what it says where there
-//! is no driver.
+//! What gputrace records about the kernel: scheduling, compared with the kernel's own figures, and
+//! the messages when there is no driver.
 
 use std::{collections::BTreeMap, fs};
 
@@ -11,9 +11,10 @@ use gputrace_timeline::{
     observation::{Observation, RUNNABLE},
 };
 
-/// A program that sleeps and works, and then writes down what the kernel counted for it: ns on a processor, ns in which it
-/// waited for one, turns on one (`Documentation/scheduler/sched-stats.rst` of the kernel); before these, the time in
-/// hundredths of a second, `CLOCK_BOOTTIME`. It may wait again after that.
+/// A program that sleeps and works, and then prints the kernel's counts for it: ns on a CPU, ns
+/// waiting for one, number of turns on one (`Documentation/scheduler/sched-stats.rst` of the
+/// kernel). They follow the time in hundredths of a second, `CLOCK_BOOTTIME`. The program may wait
+/// again after that.
 const SLEEPER: &str = r#"
 for i in 1 2 3; do sleep 0.05; done
 i=0
@@ -74,11 +75,12 @@ fn waits_are_those_that_the_kernel_counts() {
         .iter()
         .filter(|one| u64::from(one.whose.tid) == pid)
         .collect();
-    // Stretches follow one another: a thread sleeps, then waits, then runs.
+    // Periods follow one another: a thread sleeps, then waits, then runs.
     for pair in mine.windows(2) {
         assert!(pair[0].end <= pair[1].begin, "{pair:?}");
     }
-    // The kernel counts from the program's beginning; the recording begins when it is already stopped.
+    // The kernel counts from the program's start; the recording begins when the program is already
+    // stopped.
     let waits: Vec<&&Observation> = mine.iter().filter(|one| one.name == RUNNABLE).collect();
     let counted = waits.iter().filter(|one| one.end <= time * 10_000_000);
     let (turns_before, waited_before) = counted.fold((0, 0), |(turns, waited), one| {
@@ -102,7 +104,7 @@ fn waits_are_those_that_the_kernel_counts() {
         .sum();
     assert!(asleep >= 150_000_000, "{asleep}");
     let mut sleepers = BTreeMap::<u32, u64>::new();
-    // gputrace starts the program, but is none of its processes.
+    // gputrace starts the program, but none of gputrace's own processes is observed.
     assert!(observed.iter().all(|one| u64::from(one.whose.tid) >= pid));
     let slept = |one: &&Observation| one.name == "sleeping";
     for one in observed.iter().filter(slept) {
@@ -155,7 +157,8 @@ fn tracepoints_are_read_by_their_own_layout() {
     };
     let outputs = bench.outputs(0);
     let mut gputrace = bench.gputrace(&outputs);
-    // The program executes another one, of which the kernel tells the name; there is no such category as the second.
+    // The program executes another one, whose name the kernel reports; the second category does not
+    // exist.
     gputrace.args([
         "--tracepoint",
         "sched:sched_process_exec,no_such:thing",
@@ -239,6 +242,7 @@ fn tracepoints_have_a_guard() {
     assert!(row.seen > 100_000, "{row:?}");
     assert_eq!(row.imbalance(), 0, "{row:?}");
     assert_eq!(row.lost(), row.dropped_for(DropReason::TooOften), "{row:?}");
-    // A hundred for each second that was begun, and one more for each processor that begins one at the same time.
+    // A hundred per second that has begun, and one more for each CPU that begins a second at the
+    // same time.
     assert!(row.written >= 100 && row.written < row.seen / 10, "{row:?}");
 }

@@ -1,4 +1,4 @@
-//! Programs that gputrace launches: the trace holds every call from the first to the last.
+//! Launches programs: the trace contains every call from the first to the last.
 #![expect(clippy::expect_used, reason = "tests")]
 
 use std::{fs, os::unix::fs::MetadataExt, process::Command};
@@ -12,8 +12,8 @@ use gputrace_e2e::{
 };
 use gputrace_timeline::event::LifetimeChange;
 
-/// What came of tracing a program to its end: everything about the trace has been checked against the
-/// program's log and found exact.
+/// Result of tracing a program to its end; the trace has been compared with the program's log and
+/// found exact.
 struct Launched {
     log: CallLog,
     trace: Trace,
@@ -55,14 +55,15 @@ fn single_thread() {
     };
     assert_eq!(run.comparison.found, run.log.len());
     assert!(matches!(run.trace.recording.mode, Mode::Launch { .. }));
-    // Called by constructors and destructors that hipcc generates, before main and after it.
+    // Called by constructors and destructors that hipcc generates, before and after main.
     assert_eq!(run.comparison.unlogged("__hipRegisterFatBinary"), 1);
     assert_eq!(run.comparison.unlogged("__hipRegisterFunction"), 1);
     assert_eq!(run.comparison.unlogged("__hipUnregisterFatBinary"), 1);
     assert_shown(&run.trace);
 }
 
-/// Asserts that flags and structures of the rounds of `hip_calls` are shown as the program gave them.
+/// Asserts that flags and structures in the rounds of `hip_calls` are shown as the program passed
+/// them.
 fn assert_shown(trace: &Trace) {
     let of = |function: &'static str| trace.calls_of(function).map(|call| trace.arguments(call));
     let has = |arguments: &[String], wanted: &str| {
@@ -84,7 +85,7 @@ fn assert_shown(trace: &Trace) {
     for (round, arguments) in of("hipMalloc3D").enumerate() {
         has(&arguments, &format!("extent.width={}", round + 1));
         has(&arguments, "extent.depth=3");
-        // It failed, for want of a GPU.
+        // It failed because there is no GPU.
         let pointer = arguments.first().expect("arguments");
         assert!(pointer.starts_with("pitchedDevPtr=(at 0x"), "{arguments:?}");
     }
@@ -137,7 +138,7 @@ fn forks() {
         return;
     };
     assert_eq!(run.log.processes().len(), 4);
-    // Forked processes have the registration of their parent.
+    // Forked processes inherit their parent's registration.
     assert_eq!(run.comparison.unlogged("__hipRegisterFatBinary"), 1);
     for (pid, _) in run.log.threads.keys() {
         let named = run
@@ -176,7 +177,7 @@ fn another_tool_inside_is_told_of_and_nothing_counted_twice() {
     let Some(bench) = Bench::privileged() else {
         return;
     };
-    // A library of that name, which does nothing.
+    // A library of that name that does nothing.
     let library = bench.path().join("librocprofiler-sdk.so.1");
     let built = Command::new("cc")
         .args(["-shared", "-x", "c", "/dev/null", "-o"])
@@ -412,7 +413,7 @@ fn under_sudo_the_program_and_the_files_are_the_callers() {
         return;
     };
     let outputs = bench.outputs(0);
-    // The user may not be let into the directory of this checkout.
+    // The user may not be allowed to access the directory of this checkout.
     let _library = bench.copy_synthetic();
     let mut open = Command::new("chmod");
     let status = open

@@ -52,7 +52,7 @@ fn lines_hold_every_call() {
     }
     assert!(logged.values().sum::<usize>() > 1000, "{logged:?}");
     for (call, count) in &logged {
-        // Libraries and the compiler make calls that nobody logs.
+        // Libraries and the compiler make calls that are not logged.
         let found = shown.get(call).copied().unwrap_or(0);
         assert!(
             found >= *count || call.1.starts_with("__hip"),
@@ -115,7 +115,7 @@ fn what_cannot_be_shown_is_said() {
                 "--summary-output-file",
                 "stdout",
             ],
-            "summary go to stderr",
+            "send the summary to stderr",
         ),
     ] {
         let mut command = bench.gputrace_bare();

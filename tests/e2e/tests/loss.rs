@@ -1,4 +1,4 @@
-//! Every way in which a call can get lost or never return, forced; the accounts must be exact.
+//! Forces every way in which a call can be lost or never return; the account must be exact.
 
 use gputrace_abi::counters::DropReason;
 use gputrace_capture::meta::EndReason;
@@ -6,8 +6,8 @@ use gputrace_e2e::{Bench, Comparison, Running, Trace, compare::compare};
 use gputrace_timeline::event::CallEnd;
 use rustix::process::{Pid, Signal, kill_process};
 
-/// Checks the accounts of a trace: this many calls were seen, and of these lost for each reason that
-/// is named; none was lost for any other.
+/// Checks the account of a trace: this many calls were seen, of which the given numbers were lost
+/// for the named reasons, and none for other reasons.
 fn assert_account(trace: &Trace, seen: usize, lost: &[(DropReason, usize)]) {
     let total = trace.final_ledger().without_values();
     let expected = |reason: &DropReason| {
@@ -31,12 +31,13 @@ fn assert_account(trace: &Trace, seen: usize, lost: &[(DropReason, usize)]) {
     );
 }
 
-/// How many calls of a trace ended in this way.
+/// Number of calls of a trace that ended in this way.
 fn count(trace: &Trace, how: CallEnd) -> usize {
     trace.calls.iter().filter(|call| call.how == how).count()
 }
 
-/// Launches the synthetic program and checks the trace's soundness; nothing in it may contradict the log.
+/// Launches the synthetic program and checks that the trace is sound and does not contradict the
+/// log.
 fn launched(options: &[&str], arguments: &[&str]) -> Option<(Trace, Comparison)> {
     let bench = Bench::privileged()?;
     let workload: Vec<&str> = ["synthetic/synthetic"]
@@ -97,7 +98,7 @@ fn left_by_longjmp() {
     let Some((trace, comparison)) = launched(&[], &["longjmp", "50"]) else {
         return;
     };
-    // Three calls inside each other are jumped out of each time, the one after that is plain.
+    // longjmp leaves three nested calls each time; the call after that is an ordinary one.
     assert_eq!((comparison.missing.len(), comparison.found), (3 * 50, 50));
     assert_account(&trace, 4 * 50, &[(DropReason::LostReturn, 3 * 50)]);
 }
@@ -107,7 +108,8 @@ fn too_many_threads() {
     let Some((trace, comparison)) = launched(&["--max-threads", "4"], &["meet", "16"]) else {
         return;
     };
-    // The room for threads without open calls, a quarter more, serves as well while there are none.
+    // There is extra room of a quarter for threads without open calls, which is used for others
+    // while there are no such threads.
     assert_eq!((comparison.missing.len(), comparison.found), (11, 5));
     assert_account(&trace, 16, &[(DropReason::ThreadMapFull, 11)]);
 }

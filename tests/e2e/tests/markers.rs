@@ -1,5 +1,5 @@
-//! What programs tell profilers: markers, ranges, external correlation ids and switches, and the strings and results of
-//! calls, against what the program wrote down.
+//! What programs tell profilers (markers, ranges, external correlation ids, switches), and strings
+//! and results of calls, compared with the program's own log.
 #![expect(clippy::expect_used, clippy::panic, reason = "tests")]
 
 use std::{collections::BTreeMap, fs, path::Path};
@@ -11,7 +11,7 @@ use gputrace_timeline::{
     event::{Call, CallEnd, Event},
 };
 
-/// A line of the program's own account.
+/// A line of the program's own log.
 #[derive(Clone, Debug)]
 struct Line {
     what: String,
@@ -42,7 +42,7 @@ fn account(directory: &Path) -> Vec<Line> {
         .collect()
 }
 
-/// The text as gputrace is to show it.
+/// The text as gputrace must show it.
 fn shown(text: &[u8]) -> String {
     match text.get(..LONG_BYTES - 1) {
         Some(beginning) if text.len() >= LONG_BYTES => {
@@ -52,7 +52,7 @@ fn shown(text: &[u8]) -> String {
     }
 }
 
-/// Takes the call that the program wrote down out of those that are left.
+/// Removes the call that the program logged from the remaining calls.
 fn take(left: &mut BTreeMap<(u32, String), Vec<Call>>, line: &Line, text: &str) -> Call {
     let of_text = left.entry((line.tid, text.to_owned())).or_default();
     let fits = |call: &Call| line.begin <= call.begin && call.end <= line.end;
@@ -114,7 +114,7 @@ fn markers_ranges_and_ids_are_the_programs() {
                 );
                 assert_eq!(call.how, CallEnd::ThreadExited);
             }
-            // A marker without a text that could be read is shown as what it is.
+            // A marker whose text could not be read is shown by its function's name.
             "nothing" => {
                 let _ = take(&mut markers, line, "roctxMarkA");
             }
@@ -147,7 +147,7 @@ fn markers_ranges_and_ids_are_the_programs() {
     let shown = trace.arguments(count);
     assert_eq!(shown, ["comm=0x1000", "count=8"]);
 
-    // rocprofv3's file: a row for each marker and each range.
+    // rocprofv3's file has a row for each marker and each range.
     let csv =
         fs::read_to_string(outputs.file("_marker_api_trace.csv")).expect("the markers' table");
     assert_eq!(
@@ -160,7 +160,7 @@ fn markers_ranges_and_ids_are_the_programs() {
     assert!(csv.contains(r#""été, ""quoted"", and, commas""#));
 }
 
-/// Names of the calls that a program has selected, in order.
+/// Names of the calls that a program selected, in order.
 fn selected(outputs: &Outputs) -> Vec<String> {
     let timeline = Timeline::open(&outputs.file(".gtcap"))
         .expect("a capture")
@@ -265,7 +265,7 @@ fn regions_have_what_the_program_annotates_them_with() {
             "all=18446744073709551615",
             "tolerance=0.25",
             "data=0x1000",
-            // What the end says counts.
+            // The annotations at the end count.
             "errno=0",
             "flags=9",
             "ratio=1.5",
@@ -328,7 +328,7 @@ fn memory_for_a_result_that_is_gone_is_no_result() {
     trace.assert_lossless();
     let call = trace.calls_of("ncclCommUserRank").next().expect("the call");
     let shown = trace.arguments(call);
-    // Where it was to be, and no number.
+    // The pointer where it would have been stored, and no number.
     let [communicator, rank] = shown.as_slice() else {
         panic!("{shown:?}")
     };
@@ -336,7 +336,7 @@ fn memory_for_a_result_that_is_gone_is_no_result() {
     assert!(rank.starts_with("rank=(at 0x"), "{rank}");
 }
 
-/// Records a program that tells a tool library what Kokkos tells it.
+/// Records a program that calls a tool library as Kokkos does.
 fn kokkos(bench: &Bench, program: &str) -> Outputs {
     let outputs = bench.outputs(0);
     let tool = bench.program("kokkos/libkp_nothing.so");
@@ -345,7 +345,7 @@ fn kokkos(bench: &Bench, program: &str) -> Outputs {
         .args(["--kokkos-trace", "-f", "csv", "--"])
         .arg(bench.program(program))
         .env("KOKKOS_TOOLS_LIBS", &tool)
-        // Kokkos before 4.
+        // The variable of Kokkos before 4.
         .env("KOKKOS_PROFILE_LIBRARY", &tool);
     Running::start("gputrace", &mut command).finish();
     outputs
@@ -371,7 +371,7 @@ fn kokkos_kernels_regions_copies_and_sections_are_the_programs() {
     let rest: Vec<&str> = markers.keys().map(|(_, name)| name.as_str()).collect();
     assert_eq!(rest, ["kokkosp_allocate_data", "kokkosp_deallocate_data"]);
 
-    // Arguments behind a struct that is passed on the stack.
+    // Arguments after a struct that is passed on the stack.
     let allocated = trace
         .calls_of("kokkosp_allocate_data")
         .next()
@@ -470,7 +470,7 @@ fn decoders_are_traced_by_their_names() {
             .collect()
     };
     assert_eq!(shown(0), ["decode_caps=0x0"]);
-    // What was asked and what was answered.
+    // The arguments and the results.
     assert_eq!(
         shown(1),
         [
@@ -497,12 +497,12 @@ fn decoders_are_traced_by_their_names() {
             "packet.pts=40",
         ]
     );
-    // What cannot be read is told apart.
+    // Unreadable values are marked.
     assert_eq!(
         shown(3),
         ["decoder_handle=0x1234", "pic_params=(at 0x5678)"]
     );
-    // What it has stored there.
+    // The value that was stored there.
     assert_eq!(shown(4), ["jpeg_stream_handle=0x2000"]);
     assert_eq!(
         shown(5)[2..5],

@@ -1,4 +1,5 @@
-//! Recordings of a whole node: containers that share files, processes of no interest, libraries that come and go.
+//! Recordings of a whole node: containers that share files, untraced processes, libraries that come
+//! and go.
 
 use std::{
     path::{Path, PathBuf},
@@ -15,14 +16,14 @@ use gputrace_e2e::{
 };
 use rustix::process::Signal;
 
-/// The directories of containers below `base`, a directory that their mount namespaces see.
+/// Directories of containers below `base`, which their mount namespaces see.
 struct Containers {
     base: PathBuf,
     lower: PathBuf,
 }
 
 impl Containers {
-    /// All containers see what is in the directory of `library`.
+    /// All containers see the directory of `library`.
     fn new(bench: &Bench, library: &Path) -> Self {
         Self {
             base: bench.path().join("containers"),
@@ -30,11 +31,12 @@ impl Containers {
         }
     }
 
-    /// Runs a workload in a mount namespace of its own, in which an overlay of the lower directory is mounted. `prepare` is
-    /// shell code that runs before, in the overlay.
+    /// Runs a workload in its own mount namespace, in which an overlay of the lower directory is
+    /// mounted. Before that, `prepare` is run as shell code in the overlay.
     fn start(&self, bench: &Bench, number: u32, prepare: &str, workload: &str) -> Running {
         let own = self.base.join(number.to_string());
-        // The upper directory must not lie on an overlay, which the directory of a test may.
+        // The upper directory must not be on an overlay itself, but the test's directory may be on
+        // one.
         let script = format!(
             "set -e; mkdir -p {own}; mount -t tmpfs none {own}; cd {own}; mkdir upper work merged
              mount -t overlay -o lowerdir={lower},upperdir=upper,workdir=work none merged
@@ -66,7 +68,8 @@ fn interrupt(gputrace: &mut Running) {
     figure("node.stop", begin.elapsed().as_secs_f64(), "s");
 }
 
-/// Interrupts a recording and reads it. Others on this machine may use ROCm, too: only calls of the log's processes are kept.
+/// Interrupts a recording and reads it. Others on this machine may use ROCm, so only calls of the
+/// log's processes are kept.
 fn stop(gputrace: &mut Running, outputs: &Outputs, log: &CallLog) -> Trace {
     interrupt(gputrace);
     let mut trace = outputs.trace();
@@ -77,7 +80,7 @@ fn stop(gputrace: &mut Running, outputs: &Outputs, log: &CallLog) -> Trace {
     trace
 }
 
-/// Lets programs make the calls for which they wait, and end.
+/// Lets programs make the calls that they are holding back, and end.
 fn call(programs: &mut [Running]) {
     for program in programs.iter_mut() {
         program.send("go");
@@ -89,8 +92,8 @@ fn call(programs: &mut [Running]) {
     }
 }
 
-/// Containers that share a library, one of which has a copy of its own, on which the kernel puts other probes: each call is
-/// recorded once. With a build id and without.
+/// Containers share a library, and one has its own copy, for which the kernel needs separate
+/// probes: each call is recorded once. Run with and without a build id.
 fn in_containers(with_build_id: bool) {
     let Some(bench) = Bench::privileged() else {
         return;
@@ -109,7 +112,8 @@ fn in_containers(with_build_id: bool) {
     let containers = Containers::new(&bench, &library);
     let mut programs: Vec<Running> = (0..3)
         .map(|number| {
-            // Changing a file of the lower directory copies it to the upper one, and keeps its number.
+            // Changing a file of the lower directory copies it to the upper one, and keeps its
+            // inode number.
             let prepare = if number == 2 {
                 "chmod 700 libamdhip64.so.99"
             } else {
@@ -118,7 +122,7 @@ fn in_containers(with_build_id: bool) {
             containers.start(&bench, number, prepare, "synthetic block 3")
         })
         .collect();
-    // The very file, too.
+    // A program outside the containers, with the original file.
     programs.push(bench.start(&["synthetic/synthetic", "block", "3"]));
     let outputs = bench.outputs(0);
     let mut gputrace = record(&bench, &outputs);
@@ -155,7 +159,7 @@ fn probes_go_with_the_last_user() {
     eventually("no probes on a library that nobody uses", PATIENCE, || {
         kernel::probes_on(&library).is_empty()
     });
-    // Who comes later is traced again.
+    // A later program is traced again.
     let mut second = bench.start(&["synthetic/synthetic", "block", "1"]);
     eventually("probes on a library that is used again", PATIENCE, || {
         !kernel::probes_on(&library).is_empty()
@@ -167,7 +171,7 @@ fn probes_go_with_the_last_user() {
     compare(&log, &stop(&mut gputrace, &outputs, &log)).assert_exact();
 }
 
-/// A library that is mapped under a dynamic linker of which nobody knows: in a container with a copy of its own.
+/// A library that is mapped by an unknown dynamic linker, in a container with its own copy.
 #[test]
 fn a_new_container_is_noticed() {
     let Some(bench) = Bench::privileged() else {
@@ -189,7 +193,7 @@ fn a_new_container_is_noticed() {
 
 #[test]
 fn a_storm_of_strangers_is_passed_over() {
-    /// Programs that are executed.
+    /// Number of programs executed.
     const EXECS: u64 = 2000;
     let Some(bench) = Bench::privileged() else {
         return;
@@ -203,7 +207,7 @@ fn a_storm_of_strangers_is_passed_over() {
     command.args(["-c", &script]);
     let mut storm = Running::start("storm", &mut command);
     storm.wait_for_stdout("done");
-    // More of it while the recording ends.
+    // More of them while the recording ends.
     let endless = "while :; do /bin/true; done";
     let mut more = Running::start("storm", Command::new("sh").args(["-c", endless]));
     interrupt(&mut gputrace);
@@ -214,7 +218,8 @@ fn a_storm_of_strangers_is_passed_over() {
     }
     let trace = outputs.trace();
     trace.assert_sound(&EndReason::Interrupted);
-    // Each of these programs made three events: fork, exec, end. Other tests' programs may have made some.
+    // Each of these programs made three events: fork, exec, exit. Programs of other tests may have
+    // made some.
     let events = trace.final_ledger().task_events;
     assert!(
         events < EXECS / 4,

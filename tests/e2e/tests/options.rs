@@ -1,4 +1,4 @@
-//! Options about the recording as a whole: names of outputs, what is refused, files of options.
+//! Options about the recording as a whole: names of outputs, refused options, option files.
 #![expect(clippy::expect_used, reason = "tests")]
 
 use std::{fs, path::Path, process::Output};
@@ -24,7 +24,7 @@ fn said(output: &Output) -> (i32, String) {
     (output.status.code().unwrap_or(-1), text)
 }
 
-/// The names of the files in a directory, in order.
+/// Sorted names of the files in a directory.
 fn files(directory: &Path) -> Vec<String> {
     let entries = fs::read_dir(directory).expect("a directory of outputs");
     let mut names: Vec<String> = entries
@@ -52,7 +52,7 @@ fn a_recording_is_replaced_only_with_force() {
     let (status, text) = run(&bench, &options);
     assert_eq!(status, 14, "{text}");
     assert!(
-        text.contains("out/run.gtcap is there already") && text.contains("--force"),
+        text.contains("out/run.gtcap already exists") && text.contains("--force"),
         "{text}"
     );
     assert_eq!(fs::read(&capture).expect("the capture"), first);
@@ -184,7 +184,7 @@ jobs:
         ["run.gtcap", "run_results.json", "run_results.ndjson"]
     );
 
-    // A single job is no pass.
+    // A single job has no pass directory.
     let json = "{\"jobs\": [{\"hip_trace\": true, \"output_directory\": \"single\", \"output_format\": [\"csv\"]}]}";
     write(&bench, "input.json", json);
     let (status, text) = run(&bench, &["-i", "input.json", "-o", "run"]);
@@ -217,7 +217,7 @@ fn files_of_options_are_checked_before_anything_runs() {
         (
             "jobs:\n  - duration: 1s\n    attach_duration_msec: 5\n",
             &[],
-            &["input.yaml:2: this job cannot be done", "--duration"],
+            &["input.yaml:2: this job cannot be run", "--duration"],
         ),
         (
             "jobs:\n  - pmc: [SQ_WAVES]\n",

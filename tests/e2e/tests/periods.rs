@@ -1,4 +1,4 @@
-//! Collection periods: what begins in one is recorded with its end, and nothing else is.
+//! Collection periods: calls that begin in one are recorded with their end, and no others are.
 #![expect(clippy::expect_used, reason = "tests")]
 
 use std::ops::RangeInclusive;
@@ -6,7 +6,7 @@ use std::ops::RangeInclusive;
 use gputrace_capture::meta::EndReason;
 use gputrace_e2e::{Bench, Running, Trace, bench::figure, compare::compare_if};
 
-/// The periods, as the recording's remarks tell them.
+/// The periods according to the recording's remarks.
 fn periods(trace: &Trace) -> Vec<RangeInclusive<u64>> {
     let times = |part: &str| -> Vec<u64> {
         let told = trace

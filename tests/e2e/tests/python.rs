@@ -1,5 +1,5 @@
-//! Python programs that call HIP through ctypes, with a library of their own as wheels carry them: they are traced like
-//! any other program.
+//! Python programs that call HIP through ctypes with a bundled library, as in wheels, are traced
+//! like any other program.
 #![expect(clippy::expect_used, reason = "tests")]
 
 use std::{
@@ -11,18 +11,18 @@ use std::{
 use gputrace_capture::meta::EndReason;
 use gputrace_e2e::{Bench, CallLog, Running, Trace, bench::skipped, compare::compare};
 
-/// Where Debian has HIP, which the workloads are built with.
+/// Debian's HIP library, with which the workloads are built.
 const DEBIAN: &str = "/usr/lib/x86_64-linux-gnu/libamdhip64.so.5";
 
-/// Calls of a round of `hip_ctypes.py`, and its threads.
+/// Number of calls per round of `hip_ctypes.py`, and number of its threads.
 const CALLS: usize = 7;
 const THREADS: usize = 4;
 
-/// Rounds of each thread.
+/// Number of rounds per thread.
 const ROUNDS: usize = 50;
 
-/// Python's own program: a script in its place, as version managers install it, starts others before it. `None` if there
-/// is none, which is then said.
+/// The real executable of Python: a script in its place, as version managers install it, would
+/// start other programs first. `None`, with a message, if there is none.
 fn python() -> Option<PathBuf> {
     let asked = Command::new("python3")
         .args(["-c", "import sys, ctypes; print(sys.executable)"])

@@ -1,5 +1,5 @@
-//! Regions of markers among functions of a program: the report by caller and callee, switches of threads, ids for other
-//! threads and names of threads, against the numbers that the program is known to have.
+//! Marker regions among functions of a program: the report by caller and callee, per-thread
+//! switches, ids for other threads and thread names, compared with the program's known numbers.
 
 #![allow(
     clippy::unwrap_used,
@@ -17,7 +17,7 @@ const THREADS: u64 = 12;
 const ITERATIONS: u64 = 20;
 const N: u64 = 6;
 
-/// Runs the program; what gputrace and it printed.
+/// Runs the program; returns the outputs and what was printed.
 fn launched(bench: &Bench, options: &[&str]) -> (Outputs, Running) {
     let outputs = bench.outputs(0);
     let mut command = bench.gputrace(&outputs);
@@ -32,7 +32,7 @@ fn launched(bench: &Bench, options: &[&str]) -> (Outputs, Running) {
     (outputs, gputrace)
 }
 
-/// Calls of `fib` by depth among themselves.
+/// Expected number of `fib` calls by recursion depth.
 fn expect(n: u64, depth: usize, times: u64, calls: &mut BTreeMap<usize, u64>) {
     *calls.entry(depth).or_default() += times;
     if n >= 2 {
@@ -41,7 +41,7 @@ fn expect(n: u64, depth: usize, times: u64, calls: &mut BTreeMap<usize, u64>) {
     }
 }
 
-/// Paths and counts of a part of the report, and that own times add up.
+/// Paths and counts in a part of the report; asserts that own times add up.
 fn paths(part: &Value) -> BTreeMap<String, u64> {
     let mut path: Vec<String> = Vec::new();
     let mut paths = BTreeMap::new();
@@ -61,7 +61,7 @@ fn paths(part: &Value) -> BTreeMap<String, u64> {
     paths
 }
 
-/// What each thread that runs has, and how often.
+/// Expected paths and counts of each thread that runs.
 fn of_a_runner(runners: u64) -> BTreeMap<String, u64> {
     let region = format!("run({N}) x {ITERATIONS}");
     let run = format!("{region}/run(long, long)");
@@ -108,7 +108,8 @@ fn regions_are_rows_around_what_is_called_in_them() {
     for (path, count) in [
         ("roctxNameOsThread", 1),
         ("scoped()", 1),
-        // The object's region began in its constructor and ended in its destructor, neither of which is traced.
+        // The object's region began in its constructor and ended in its destructor, neither of
+        // which is traced.
         ("scoped()/scope", 1),
         ("scoped()/scope/once()", 2),
         ("rocprofiler_push_external_correlation_id", 1),
@@ -216,7 +217,7 @@ fn threads_switch_name_and_identify() {
         .into();
     assert_eq!(shown, expected);
 
-    // The main thread's name in the database and in Perfetto's trace.
+    // The main thread's name is in the database and in Perfetto's trace.
     for file in ["_results.db", "_results.pftrace"] {
         let bytes = fs::read(outputs.file(file)).unwrap();
         assert!(

@@ -1,5 +1,5 @@
-//! However gputrace ends, the outputs are complete or readable up to where it was, the program runs on,
-//! and no probe is left behind.
+//! However gputrace ends, the outputs are complete or readable up to that point, the program runs
+//! on, and no probe is left behind.
 
 use std::{path::Path, time::Instant};
 
@@ -14,7 +14,8 @@ use gputrace_e2e::{
 };
 use rustix::process::Signal;
 
-/// Sends a signal to gputrace, and waits for its end. How long that took is a figure called `name`.
+/// Sends a signal to gputrace, and waits until it has ended. The time that this took is a figure
+/// called `name`.
 fn stop(name: &str, gputrace: &mut Running, signal: Signal) {
     let begin = Instant::now();
     gputrace.signal(signal);
@@ -22,8 +23,7 @@ fn stop(name: &str, gputrace: &mut Running, signal: Signal) {
     figure(&format!("stop.{name}"), begin.elapsed().as_secs_f64(), "s");
 }
 
-/// Starts a program under gputrace that makes calls until its input ends, and waits until it has made
-/// some.
+/// Launches a program that makes calls until its input ends, and waits until it has made some.
 fn launch_loop(bench: &Bench, rate: &str) -> Running {
     let mut command = bench.gputrace(&bench.outputs(0));
     command
@@ -38,10 +38,10 @@ fn launch_loop(bench: &Bench, rate: &str) -> Running {
     gputrace
 }
 
-/// What `hip_calls` calls last in a round without a GPU.
+/// The last call in a round of `hip_calls` without a GPU.
 const LAST_CALL: &str = "__hipPushCallConfiguration";
 
-/// Ns per call of a probed function.
+/// Time per call of a probed function, ns.
 fn time_per_call(program: &mut Running) -> f64 {
     program.ask("time").parse().unwrap_or(f64::NAN)
 }
@@ -75,7 +75,7 @@ fn leaves_nothing(name: &str, options: &[&str], signal: Signal) {
     time_call("during");
 
     stop(name, &mut gputrace, signal);
-    // The kernel removes what belonged to a killed process on its own, a little later.
+    // The kernel removes the probes of a killed process by itself, a little later.
     let begin = Instant::now();
     eventually("no probe is left", PATIENCE, || {
         kernel::probes_on(&library).is_empty() && kernel::breakpoints(pid, &library).is_empty()
@@ -130,8 +130,8 @@ fn slow_removal_keeps_nobody_waiting() {
 
 #[test]
 fn ctrl_c_in_the_terminal() {
-    // The terminal sends it to the program as well, which dies of it: sometimes before gputrace hears of it,
-    // sometimes after.
+    // The terminal also sends it to the program, which dies of it either before or after gputrace
+    // notices.
     for _ in 0..10 {
         let Some(bench) = Bench::privileged() else {
             return;
@@ -201,7 +201,7 @@ fn a_launched_program_outlives_sigterm_to_gputrace() {
     gputrace.close_stdin();
     let process = format!("/proc/{pid}/stat");
     eventually("the program ends", PATIENCE, || {
-        // A zombie whose new parent does not care counts as ended.
+        // A zombie whose new parent does not reap it counts as ended.
         std::fs::read_to_string(&process).map_or(true, |stat| stat.contains(") Z "))
     });
 }
@@ -219,12 +219,12 @@ fn second_ctrl_c_gives_up_at_once() {
     assert!(program.is_running());
     program.close_stdin();
     program.finish();
-    // Whether it had got through by then or not: what was captured can be read.
+    // Whether or not gputrace had finished by then, the captured data can be read.
     let capture = bench.outputs(0).capture();
     compare_if(&bench.log(), &Trace::read(&capture), |_| false).assert_right();
 }
 
-/// Runs `gputrace export` on a capture. Returns its exit status and what it said.
+/// Runs `gputrace export` on a capture. Returns its exit status and its messages.
 fn export(bench: &Bench, capture: &Path, number: u32) -> (Option<i32>, String) {
     let outputs = bench.outputs(number);
     let mut command = bench.gputrace_bare();
@@ -262,7 +262,7 @@ fn a_killed_recording_can_be_exported() {
 
     let trace = Trace::read(&capture);
     assert_eq!(trace.end, None);
-    // What may be missing is what was on its way at that moment.
+    // Only calls that were still in the rings at that moment may be missing.
     let window = begin..=last_epoch(&capture);
     let missing = killed.saturating_sub(*window.end());
     figure("stop.killed.missing", missing as f64 / 1e6, "ms");
@@ -293,7 +293,7 @@ fn a_launched_program_outlives_a_killed_gputrace() {
 
 #[test]
 fn a_launched_program_outlives_a_gputrace_killed_at_its_start() {
-    // The process of the program is there, and waits until the probes are on.
+    // The program's process exists, and waits until the probes are attached.
     for _ in 0..10 {
         let Some(bench) = Bench::privileged() else {
             return;
@@ -308,7 +308,7 @@ fn a_launched_program_outlives_a_gputrace_killed_at_its_start() {
         gputrace.signal(Signal::KILL);
         gputrace.wait();
         eventually("the program runs to its last call", PATIENCE, || {
-            // It may not have begun its log yet.
+            // It may not have started its log yet.
             CallLog::count(&bench.logs(), None) > 0
                 && bench
                     .log()

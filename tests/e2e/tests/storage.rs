@@ -1,4 +1,4 @@
-//! hipFile and rocSHMEM, by stand-ins that have the real ones' names and interfaces.
+//! hipFile and rocSHMEM, using stand-ins with the real names and interfaces.
 
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 
@@ -55,7 +55,7 @@ fn hipfile_and_rocshmem_are_traced_by_their_names() {
     has(2, &["type=hipFileHandleTypeOpaqueFD", "handle.fd=123"]);
     has(4, &["size=32", "file_offset=1", "buffer_offset=8"]);
     has(9, &["nelems=64", "pe=0", "stream=0x5000"]);
-    // The last ones are on the stack.
+    // The last arguments are on the stack.
     has(10, &["signal=7", "sig_op=9", "pe=0", "stream=0x5000"]);
 
     let csv = std::fs::read_to_string(outputs.file("_hipfile_api_trace.csv")).unwrap();

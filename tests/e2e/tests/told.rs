@@ -1,10 +1,11 @@
-//! What gputrace says of things that were asked for and are not there, not possible, or expensive.
+//! gputrace's messages about what was asked for but is missing, impossible, or expensive.
 
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 
 use gputrace_e2e::{Bench, Running};
 
-/// Runs a program under gputrace, which must succeed; what gputrace said, and what the recording says.
+/// Runs a program under gputrace, which must succeed; returns gputrace's messages and the
+/// recording's remarks.
 fn said(bench: &Bench, options: &[&str], workload: &[&str]) -> (String, Vec<String>) {
     let outputs = bench.outputs(0);
     let mut command = bench.gputrace(&outputs);
@@ -57,7 +58,7 @@ fn what_no_program_had_is_named() {
             "{notices:?}"
         );
     }
-    // What is there is not named, and a program that calls nothing is asked about.
+    // A library that is there is not mentioned; for a program that makes no calls, there is a hint.
     let (stderr, _) = said(&bench, &["--library", "libshared.so"], fib);
     assert!(!stderr.contains("mapped"), "{stderr}");
     let (stderr, _) = said(&bench, &[], fib);
@@ -88,7 +89,7 @@ fn what_cannot_be_traced_is_told_with_the_number() {
             ": memcpy",
         ],
     );
-    // The one that starts the program cannot be.
+    // The function that starts the program cannot be probed.
     let (stderr, _) = said(&bench, &["--functions", "^(fib[(]|_start$)"], fib);
     assert_has(
         &stderr,

@@ -1,5 +1,5 @@
-//! A launched program, its parents and its shells see what they see without gputrace, and the first call
-//! of every library is recorded all the same.
+//! A launched program, its parents and its shells behave as without gputrace, and even so the first
+//! call of every library is recorded.
 #![expect(clippy::expect_used, reason = "tests")]
 
 use std::{
@@ -16,10 +16,10 @@ use gputrace_e2e::{
     compare::{compare, compare_if},
 };
 
-/// Calls of each program.
+/// Number of calls of each program.
 const CALLS: &str = "30";
 
-/// A program that starts others and tells everything that it is told of their changes of state.
+/// A program that starts others and prints all changes of state that it is notified of.
 const TELLING_PARENT: &str = r#"
 import os, signal, sys
 told = []
@@ -36,7 +36,7 @@ for _ in range(5):
 print(len(told), "times SIGCHLD")
 "#;
 
-/// How a program is started, as arguments before it and what it needs.
+/// Ways to start a program: the arguments before it, and the program that they require.
 fn launchers() -> Vec<(&'static str, Vec<String>)> {
     let shell = |script: &str| {
         let script = script.replace("RUN", &format!("\"$0\" shapes {CALLS}"));
@@ -70,7 +70,8 @@ fn launchers() -> Vec<(&'static str, Vec<String>)> {
         }),
         ("script", words("script -qec COMMAND /dev/null")),
         ("sudo", words("sudo -n --preserve-env=WORKLOAD_LOG PROGRAM")),
-        // With a terminal, sudo gives the program one of its own (`use_pty`) and watches over its stops.
+        // If there is a terminal, sudo gives the program another one (`use_pty`) and monitors its
+        // stops.
         (
             "sudo",
             [
@@ -109,7 +110,7 @@ fn launchers() -> Vec<(&'static str, Vec<String>)> {
     ]
 }
 
-/// What a command prints and its exit status.
+/// Output and exit status of a command.
 fn outcome(command: &mut Command) -> (String, Option<i32>) {
     let mut running = Running::start("a program", command);
     let status = running.wait();
@@ -124,8 +125,8 @@ fn run_several(arguments: &[String]) -> bool {
         .any(|word| ways.iter().any(|way| word.contains(way)))
 }
 
-/// As [`outcome`]. If these arguments run programs at the same time, their lines come in any order,
-/// and are sorted.
+/// Like [`outcome`]. If these arguments run programs at the same time, their lines come in any
+/// order, and are sorted.
 fn outcome_of(arguments: &[String], command: &mut Command) -> (String, Option<i32>) {
     let (text, status) = outcome(command);
     if !run_several(arguments) {
@@ -136,7 +137,7 @@ fn outcome_of(arguments: &[String], command: &mut Command) -> (String, Option<i3
     (lines.join("\n"), status)
 }
 
-/// What a caller may ignore and block, as `/proc/PID/status` of the program shows it.
+/// Signals that a caller may ignore and block, compared through `/proc/PID/status` of the program.
 #[test]
 fn the_program_finds_signals_as_it_would_alone() {
     let Some(bench) = Bench::privileged() else {
@@ -174,8 +175,8 @@ fn the_program_finds_signals_as_it_would_alone() {
     }
 }
 
-/// A test directory that anybody may use, with a program in it that links a library which lies where
-/// gputrace cannot know.
+/// A test directory that everybody may use, containing a program that is linked with a library in a
+/// place unknown to gputrace.
 fn open_bench() -> Option<(Bench, PathBuf)> {
     let bench = Bench::privileged()?;
     let library = bench.copy_synthetic();
@@ -190,11 +191,11 @@ fn assert_complete(bench: &Bench, trace: &Trace, what: &str) {
     trace.assert_lossless();
     let log = bench.log();
     assert!(!log.is_empty(), "{what}: no call was made");
-    // In a pid namespace of its own a program knows itself by another id.
+    // In its own pid namespace, a program knows itself by another id.
     if what.contains("--pid") {
         assert_eq!(trace.calls.len(), log.len(), "{what}");
     } else {
-        // Shown when the comparison fails.
+        // Shown if the comparison fails.
         eprintln!("{what}: {:?}", trace.notices);
         compare(&log, trace).assert_exact();
     }
@@ -259,7 +260,7 @@ fn launchers_see_what_they_see_alone() {
                 .env("WORKLOAD_LOG", bench.logs())
                 .current_dir(bench.path()),
         );
-        // Calls of the run without gputrace are none of the recording's.
+        // Calls of the run without gputrace are not in the recording.
         fs::remove_dir_all(bench.logs()).expect("the logs");
         fs::create_dir(bench.logs()).expect("a directory for logs");
         let mut open = Command::new("chmod");
@@ -278,7 +279,7 @@ fn launchers_see_what_they_see_alone() {
     }
 }
 
-/// Copies of a program, each with libraries of its own.
+/// Copies of a program, each with its own libraries.
 fn copies(bench: &Bench, program: &Path) -> Vec<PathBuf> {
     let place = program.parent().expect("a directory");
     let copies = (0..24).map(|number| {
@@ -291,8 +292,8 @@ fn copies(bench: &Bench, program: &Path) -> Vec<PathBuf> {
     copies.collect()
 }
 
-/// A recording may end while threads are held whose turn has not come. gputrace waits for the program
-/// then, so the program must not wait for gputrace.
+/// A recording may end while threads that wait for their turn are held. gputrace then waits for the
+/// program, so the program must not wait for gputrace.
 #[test]
 fn who_is_held_when_the_recording_ends_goes_on() {
     let Some((bench, program)) = open_bench() else {
@@ -314,13 +315,13 @@ fn who_is_held_when_the_recording_ends_goes_on() {
         ]);
         command.args(&copies);
         let mut gputrace = Running::start("gputrace", &mut command);
-        // They go on by themselves after two minutes.
+        // They would go on by themselves after two minutes.
         let status = gputrace.wait_within(Duration::from_secs(100));
         assert!(status.success(), "{status}: {}", gputrace.describe());
     }
 }
 
-/// Each has a library of its own, so each is held, and more of them at a time than there are CPUs.
+/// Each has its own library, so each is held, and more of them at a time than there are CPUs.
 #[test]
 fn programs_that_map_their_own_libraries_at_once_are_all_held() {
     let Some((bench, program)) = open_bench() else {
@@ -340,7 +341,7 @@ fn programs_that_map_their_own_libraries_at_once_are_all_held() {
     figure("undisturbed.not_held_of_24", named as f64, "programs");
 }
 
-/// Copies a program and what it is linked to below another root directory.
+/// Copies a program and the libraries that it is linked with below another root directory.
 fn copy_root(root: &Path, program: &Path) {
     let listed = Command::new("ldd").arg(program).output().expect("ldd");
     let listed = String::from_utf8(listed.stdout).expect("paths");
@@ -371,7 +372,7 @@ fn below_another_root_the_dynamic_linker_is_found_in_time() {
         .arg(&root)
         .arg(&program)
         .args(["shapes", CALLS]);
-    // Without /proc the dynamic linker does not know where the program lies.
+    // Without /proc, the dynamic linker does not know the program's directory.
     command.env("LD_LIBRARY_PATH", program.parent().expect("a directory"));
     Running::start("gputrace", &mut command).finish();
     for log in fs::read_dir(logs).expect("the logs") {
@@ -396,7 +397,7 @@ fn what_another_tracer_has_runs_as_without_gputrace() {
         .arg(&program)
         .args(["shapes", CALLS]);
     Running::start("gputrace", &mut command).finish();
-    // The thread cannot be held, so calls may be missing; then that is told.
+    // The thread cannot be held, so calls may be missing; then a remark says so.
     let trace = outputs.trace();
     trace.assert_sound(&EndReason::TargetsGone);
     let log = bench.log();

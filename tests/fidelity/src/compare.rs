@@ -1,4 +1,4 @@
-//! One recording against the truth.
+//! Compares one recording with the truth.
 
 use gputrace_abi::{counters::DropReason, domain::Domain};
 use gputrace_e2e::Trace;
@@ -16,28 +16,29 @@ use crate::{
     truth::Truth,
 };
 
-/// What a run left behind.
+/// The files and facts that a run left behind.
 #[derive(Debug)]
 pub struct Evidence {
     /// What happened.
     pub truth: Truth,
-    /// What gputrace recorded.
+    /// The recording made by gputrace.
     pub trace: Trace,
-    /// Where the program stood when gputrace came; `None` if gputrace started it.
+    /// The state of the program when gputrace attached; `None` if gputrace started it.
     pub cut: Option<Cut>,
-    /// Whether the program launches from a single thread, so that the order of its log is that of its launches.
+    /// Whether the program launches from a single thread, so that its log has the order of its
+    /// launches.
     pub one_thread: bool,
-    /// Dispatches of each `hipGraphLaunch`.
+    /// Number of dispatches of each `hipGraphLaunch`.
     pub graph_nodes: usize,
-    /// Whether the program says what it launches; if not, how many kernels its calls should have, and in which order, is not
-    /// known.
+    /// Whether the program logs its launches. If not, the number of kernels of each call and their
+    /// order are unknown.
     pub says: bool,
-    /// What gputrace says in a few tables, if means and GPU use are to be compared.
+    /// gputrace's summary tables, if means and GPU use are to be compared.
     pub summary: Option<String>,
 }
 
 impl Evidence {
-    /// Packets and doorbells that the recording says it could not read.
+    /// Number of packets and doorbells that the recording says could not be read.
     pub(crate) fn unreadable(&self) -> u64 {
         let rows = self.trace.ledger.iter().flat_map(|ledger| &ledger.rows);
         let packets = [Domain::KernelDispatch.id(), Domain::QueuePacket.id()];
@@ -47,7 +48,7 @@ impl Evidence {
     }
 }
 
-/// Holds a recording against the truth.
+/// Compares a recording with the truth.
 #[must_use]
 pub fn compare(evidence: &Evidence) -> Figures {
     let mut figures = Figures {
@@ -65,7 +66,7 @@ pub fn compare(evidence: &Evidence) -> Figures {
     }
     let matched = dispatches::compare(evidence, &mut figures);
     copies::compare(evidence, &mut figures);
-    // No calls are recorded of programs whose means are compared.
+    // No calls are recorded for programs whose means are compared.
     if evidence.summary.is_none() {
         parents::compare(evidence, &matched, &mut figures);
     }
@@ -74,17 +75,18 @@ pub fn compare(evidence: &Evidence) -> Figures {
     figures
 }
 
-/// When something really happened, ns `CLOCK_BOOTTIME`.
+/// True times, in ns of `CLOCK_BOOTTIME`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Really {
     pub(crate) begin: u64,
-    /// `None`: it never ended.
+    /// `None` if it never ended.
     pub(crate) end: Option<u64>,
-    /// Whether the GPU wrote both into the completion signal.
+    /// Whether the GPU wrote both times into the completion signal.
     pub(crate) stamped: bool,
 }
 
-/// Whether a moment is where a window has it. What never happened is in every window without an end.
+/// Whether a true time lies in a window. An event that never happened is in every window without an
+/// end.
 fn is_in(window: Window, really: Option<u64>) -> bool {
     match really {
         Some(time) => window.earliest <= time && window.latest.is_none_or(|latest| time <= latest),
@@ -92,7 +94,7 @@ fn is_in(window: Window, really: Option<u64>) -> bool {
     }
 }
 
-/// Holds the times of a dispatch or copy against the truth. Returns what is wrong with them.
+/// Compares the times of a dispatch or copy with the truth. Returns what is wrong with them.
 pub(crate) fn times(time: &GpuTime, really: Really, work: &mut Work) -> Option<String> {
     work.count(time.quality);
     work.stamped += u64::from(really.stamped);
@@ -131,7 +133,7 @@ pub(crate) fn times(time: &GpuTime, really: Really, work: &mut Work) -> Option<S
     })
 }
 
-/// The accounts: seen = written + lost, and as much in the capture as was written.
+/// Checks the ledger: seen = written + lost, and the capture contains as much as was written.
 fn accounts(trace: &Trace, figures: &mut Figures) {
     if let Some(truncation) = &trace.truncation {
         figures.flaw(Flaw::Accounts, || {
@@ -147,7 +149,8 @@ fn accounts(trace: &Trace, figures: &mut Figures) {
     }
     for row in ledger.by_domain() {
         figures.lost += row.lost();
-        // Memory that the kernel was just moving cannot be read: what was lost so is said, and nothing false comes of it.
+        // Memory that the kernel is just moving cannot be read. Such losses are reported and cause
+        // no errors.
         if row.lost() > row.dropped_for(DropReason::MemoryUnreadable) {
             let name = gputrace_capture::ledger::Ledger::domain_name(row.domain);
             figures.flaw(Flaw::Lost, || {
@@ -160,7 +163,7 @@ fn accounts(trace: &Trace, figures: &mut Figures) {
                 trace.calls.iter().filter(here).count()
             }
             Some(Domain::MemoryCopy) => trace.gpu.copies.len(),
-            // Several records may be about one packet, and several readings about one signal.
+            // Several records may concern one packet, and several readings one signal.
             _ => continue,
         };
         if row.written + row.unfinished != held as u64 {

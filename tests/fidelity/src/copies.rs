@@ -1,4 +1,4 @@
-//! Copy by copy.
+//! Compares copies one by one.
 
 use std::collections::BTreeMap;
 
@@ -12,22 +12,24 @@ use crate::{
     figures::{Figures, Flaw},
 };
 
-/// Copies under way for each thread when the recorder comes, at most: one to the GPU and one from it.
+/// Maximum number of copies under way for each thread when gputrace attaches: one to the GPU and
+/// one from it.
 const IN_FLIGHT: usize = 2;
 
-/// What a recorded copy really was.
+/// What a recorded copy really did.
 #[derive(Clone, Debug)]
 struct Done {
     begin: u64,
     end: Option<u64>,
-    /// By an engine; `None` if a kernel of ROCr's did it, whose arguments the software GPU does not look at.
+    /// The pieces copied by an engine; `None` if one of ROCr's kernels did the copy, because the
+    /// software GPU does not interpret its arguments.
     pieces: Option<Vec<Piece>>,
     agent: u32,
     stamped: bool,
     taken: bool,
 }
 
-/// Compares everything but the API calls.
+/// Compares everything except the API calls.
 pub fn compare(evidence: &Evidence, figures: &mut Figures) {
     let (truth, trace) = (&evidence.truth, &evidence.trace);
     let mut done: BTreeMap<(u32, u64), Vec<Done>> = BTreeMap::new();
@@ -36,7 +38,8 @@ pub fn compare(evidence: &Evidence, figures: &mut Figures) {
             .or_default()
             .push(by_engine(copy));
     }
-    // Copies that ROCr does by kernels on its own queues are seen by their call and their signal.
+    // Copies that ROCr does with kernels on its own queues are identified by their call and their
+    // signal.
     for dispatch in &truth.dispatches {
         if truth.is_internal(dispatch) && dispatch.signal != 0 {
             let key = (dispatch.place.pid, dispatch.signal);
@@ -60,7 +63,7 @@ pub fn compare(evidence: &Evidence, figures: &mut Figures) {
     let mut first: BTreeMap<(u32, u32), u64> = BTreeMap::new();
     for copy in recorded {
         let candidates = done.get_mut(&(copy.origin.pid, copy.signal));
-        // Signals are used again: the first copy with it that began after it was asked for.
+        // Signals are reused, so take the first copy with this signal that began after the request.
         let really = candidates.and_then(|copies| {
             copies
                 .iter_mut()
@@ -139,7 +142,7 @@ fn by_engine(copy: &Copied) -> Done {
     }
 }
 
-/// Whether addresses, bytes, direction and agents are right.
+/// Checks addresses, bytes, direction and agents.
 fn route(trace: &Trace, copy: &Copy, really: &Done, figures: &mut Figures) {
     if let Some(pieces) = &really.pieces {
         let bytes: u64 = pieces.iter().map(|piece| piece.bytes).sum();

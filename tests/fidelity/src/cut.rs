@@ -1,4 +1,4 @@
-//! Where a program stood when the recorder came.
+//! State of a program when gputrace attached.
 
 use std::{collections::BTreeMap, fs::File, os::unix::fs::FileExt as _};
 
@@ -9,24 +9,24 @@ use crate::truth::AqlQueue;
 /// Offset of `write_dispatch_id` in an `amd_queue_t` (`amd_hsa_queue.h`).
 const WRITE_INDEX: u64 = 56;
 
-/// The moment from which a recording must be complete: the program was stopped then.
+/// The moment from which a recording must be complete. The program was stopped at that time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cut {
-    /// When, ns `CLOCK_BOOTTIME`.
+    /// The time in ns of `CLOCK_BOOTTIME`.
     pub time: u64,
-    /// Write indices of the queues there were, by process and KFD's number; of those that were gone again, the
-    /// highest there is.
+    /// Write indices of the existing queues, by process and KFD queue number. For queues already
+    /// destroyed, the highest possible index.
     pub write_indices: BTreeMap<(u32, u32), u64>,
-    /// Threads of each process.
+    /// Number of threads of each process.
     pub threads: BTreeMap<u32, usize>,
 }
 
 impl Cut {
-    /// Reads where stopped processes stand.
+    /// Reads the state of stopped processes.
     ///
     /// # Errors
     ///
-    /// When the memory of one cannot be read.
+    /// If the memory of a process cannot be read.
     pub fn take(time: u64, pids: &[u32], queues: &[AqlQueue]) -> Result<Self> {
         let mut cut = Self {
             time,
@@ -42,7 +42,7 @@ impl Cut {
                 File::open(format!("/proc/{}/mem", queue.pid)).context("a stopped process")?;
             let mut word = [0; 8];
             let read = memory.read_exact_at(&mut word, queue.address + WRITE_INDEX);
-            // Its memory goes with a queue: nothing is submitted to it any more.
+            // A queue's memory goes with the queue; nothing is submitted to it any more.
             let is_gone = queue.ended || read.is_err();
             let write_index = if is_gone {
                 u64::MAX

@@ -1,4 +1,4 @@
-//! Dispatch by dispatch.
+//! Compares dispatches one by one.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::{
     figures::{Figures, Flaw},
 };
 
-/// A dispatch of the recording and what it really was.
+/// A recorded dispatch, and what the GPU really executed.
 #[derive(Clone, Copy, Debug)]
 pub struct Matched<'a> {
     /// As recorded.
@@ -25,7 +25,8 @@ pub struct Matched<'a> {
 /// Process, `hsa_queue_t::id`, packet index.
 type Key = (u32, u64, u64);
 
-/// Compares everything but the API calls; returns the dispatches that both sides have, in the order of the recording's.
+/// Compares everything except the API calls. Returns the dispatches that both sides have, in the
+/// order of the recording.
 pub fn compare<'a>(evidence: &'a Evidence, figures: &mut Figures) -> Vec<Matched<'a>> {
     let (truth, trace) = (&evidence.truth, &evidence.trace);
     let mut executed: BTreeMap<Key, (&Executed, u32)> = truth
@@ -77,7 +78,7 @@ pub fn compare<'a>(evidence: &'a Evidence, figures: &mut Figures) -> Vec<Matched
             end: one.executed.end.map(|end| end.ns),
             stamped: one.executed.stamped,
         };
-        // Qualities are those of what must be there; windows must hold for all.
+        // Qualities are counted only for required dispatches. Windows must hold for all.
         let mut aside = crate::figures::Work::default();
         let work = if one.required {
             &mut figures.dispatches
@@ -155,7 +156,7 @@ fn attributes(trace: &Trace, one: &Matched<'_>, figures: &mut Figures) {
     }
 }
 
-/// Which GPU a topology node is, counted from 0.
+/// Number of the GPU at a topology node, counted from 0.
 pub(crate) fn gpu_number(trace: &Trace, node_id: Option<u32>) -> Option<u32> {
     let node_id = node_id?;
     let of_node = |agent: &&gputrace_timeline::gpu::AgentInfo| agent.agent.node_id == node_id;
@@ -164,7 +165,7 @@ pub(crate) fn gpu_number(trace: &Trace, node_id: Option<u32>) -> Option<u32> {
     is_gpu.then_some(agent.type_index)
 }
 
-/// A dispatch for people.
+/// Describes a dispatch for messages.
 pub(crate) fn describe(trace: &Trace, dispatch: &Dispatch) -> String {
     let queue = trace.gpu.queues.get(dispatch.queue as usize);
     format!(

@@ -1,4 +1,4 @@
-//! What came of comparisons, summed up over runs.
+//! Results of comparisons, summed up over runs.
 
 use std::collections::BTreeMap;
 
@@ -9,13 +9,13 @@ use crate::means::Means;
 /// What can be wrong with a recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Flaw {
-    /// The run itself failed: there is nothing to compare.
+    /// The run itself failed, so there is nothing to compare.
     NotRun,
-    /// The GPU executed it, the recording does not have it.
+    /// Executed by the GPU, but not in the recording.
     Missing,
-    /// The recording has it more than once.
+    /// More than once in the recording.
     Twice,
-    /// The recording has it, the GPU never executed it.
+    /// In the recording, but never executed by the GPU.
     Invented,
     /// Wrong kernel name, or none.
     Kernel,
@@ -29,26 +29,26 @@ pub enum Flaw {
     Signal,
     /// Wrong addresses, bytes or direction of a copy.
     Route,
-    /// Not the call that asked for it.
+    /// Not under the call that requested it.
     Parent,
     /// A call has more or fewer dispatches than it should.
     Count,
-    /// Dispatches in another order than they were launched.
+    /// Dispatches in another order than that of their launches.
     Order,
-    /// The truth lies outside what the recording says is proven.
+    /// The true time lies outside the window that the recording says is proven.
     Window,
-    /// A mean duration that is told with too small an error.
+    /// A mean duration whose stated error is too small.
     Mean,
-    /// GPU use outside of the range that is told.
+    /// GPU use outside the stated range.
     Use,
-    /// The accounts do not balance.
+    /// The ledger does not balance.
     Accounts,
-    /// Something was lost, and counted.
+    /// Something was lost and counted.
     Lost,
 }
 
 impl Flaw {
-    /// In words, for the report.
+    /// Description for the report.
     #[must_use]
     pub const fn words(self) -> &'static str {
         match self {
@@ -74,45 +74,45 @@ impl Flaw {
     }
 }
 
-/// One kind of flaw, as often as it was found.
+/// Flaws of one kind.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Found {
-    /// How often.
+    /// Number of flaws.
     pub count: u64,
-    /// The first few, in words.
+    /// Descriptions of the first few.
     pub examples: Vec<String>,
 }
 
-/// Examples that are kept of each kind.
+/// Maximum number of examples kept for each kind.
 const EXAMPLES: usize = 3;
 
-/// Dispatches or copies: how many, and how well their times are known. Lengths of time are in ns.
+/// Dispatches or copies: their numbers, and how well their times are known. Durations are in ns.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Work {
-    /// The GPU executed so many that must be in the recording.
+    /// Number executed by the GPU that must be in the recording.
     pub required: u64,
-    /// So many of these are in it.
+    /// Number of these that are in the recording.
     pub found: u64,
-    /// So many others are in it: under way when the recorder came.
+    /// Number of others in the recording, which were under way when gputrace attached.
     pub early: u64,
-    /// So many are excepted by the crate's rules.
+    /// Number excepted by the crate's rules.
     pub excepted: u64,
-    /// Required ones by quality, least first.
+    /// Required ones by quality, lowest first.
     pub quality: [u64; 4],
-    /// Of all in the recording, so many were stamped by the GPU.
+    /// Number in the recording that were stamped by the GPU.
     pub stamped: u64,
-    /// So many of these are exact.
+    /// Number of these that are exact.
     pub stamped_found: u64,
-    /// How far exact begins are from the truth.
+    /// Errors of exact begins.
     pub begin_errors: Vec<u64>,
-    /// How far exact ends are from the truth.
+    /// Errors of exact ends.
     pub end_errors: Vec<u64>,
-    /// From the earliest begin to the latest end of what is sampled or bounded.
+    /// Time from the earliest begin to the latest end of those that are sampled or bounded.
     pub widths: Vec<u64>,
 }
 
 impl Work {
-    /// Share of the required ones that are found, 0 to 1; 1 if none is required.
+    /// Share of the required ones that were found, 0 to 1; 1 if none are required.
     #[must_use]
     pub fn completeness(&self) -> f64 {
         share(self.found, self.required)
@@ -131,7 +131,7 @@ impl Work {
         share(count, self.quality.iter().sum())
     }
 
-    /// Share of exact ones among those that the GPU stamped, 0 to 1; 1 if it stamped none.
+    /// Share of exact ones among those stamped by the GPU, 0 to 1; 1 if it stamped none.
     #[must_use]
     pub fn stamped_exact(&self) -> f64 {
         share(self.stamped_found, self.stamped)
@@ -171,21 +171,21 @@ fn share(part: u64, whole: u64) -> f64 {
     }
 }
 
-/// What a recording of a running program cost.
+/// The cost of recording a running program.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Cost {
     /// gputrace's own CPU time while the program ran, s.
     pub busy: f64,
     /// How long the program ran, s.
     pub wall: f64,
-    /// Dispatches and copies meanwhile.
+    /// Number of dispatches and copies in that time.
     pub work: u64,
-    /// The run; empty for one alone.
+    /// Description of the run; empty for a single run.
     pub name: String,
 }
 
 impl Cost {
-    /// As a share of one core, 0 if the program ran no measurable time.
+    /// CPU time as a share of one core; 0 if the program's run time was not measurable.
     #[must_use]
     pub fn share(&self) -> f64 {
         if self.wall > 0.0 {
@@ -195,7 +195,7 @@ impl Cost {
         }
     }
 
-    /// Dispatches and copies in a second.
+    /// Dispatches and copies per second.
     #[must_use]
     pub fn rate(&self) -> f64 {
         if self.wall > 0.0 {
@@ -206,33 +206,34 @@ impl Cost {
     }
 }
 
-/// The outcome of one run or of many.
+/// The results of one run or of many.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Figures {
-    /// Runs.
+    /// Number of runs.
     pub runs: u64,
     /// Kernel dispatches.
     pub dispatches: Work,
     /// Copies.
     pub copies: Work,
-    /// Dispatches and copies whose API call was checked.
+    /// Number of dispatches and copies whose API call was checked.
     pub parents: u64,
-    /// Those whose call began before the recorder came.
+    /// Number of those whose call began before gputrace attached.
     pub parents_before: u64,
-    /// Those before the first doorbell that was seen of their queue: no call is claimed.
+    /// Number of those before the first observed doorbell of their queue, for which no call is
+    /// claimed.
     pub parents_unwitnessed: u64,
-    /// What was wrong.
+    /// Flaws by kind.
     pub flaws: BTreeMap<Flaw, Found>,
-    /// Records that were lost and counted, over all domains.
+    /// Number of records that were lost and counted, over all domains.
     pub lost: u64,
-    /// Of each run that gputrace attached to.
+    /// Costs of the runs that gputrace attached to.
     pub costs: Vec<Cost>,
-    /// Of each run with classes of kernels: what was estimated.
+    /// Estimated means of the runs with kernel classes.
     pub means: Vec<Means>,
 }
 
 impl Figures {
-    /// Notes something wrong.
+    /// Adds a flaw.
     pub fn flaw(&mut self, flaw: Flaw, what: impl FnOnce() -> String) {
         let found = self.flaws.entry(flaw).or_default();
         found.count += 1;
@@ -241,13 +242,13 @@ impl Figures {
         }
     }
 
-    /// How often something was wrong in this way.
+    /// Number of flaws of this kind.
     #[must_use]
     pub fn count(&self, flaw: Flaw) -> u64 {
         self.flaws.get(&flaw).map_or(0, |found| found.count)
     }
 
-    /// Adds the outcome of other runs; `name` goes before their examples.
+    /// Adds the results of other runs. `name` is put before their examples.
     pub fn add(&mut self, other: &Self, name: &str) {
         self.runs += other.runs;
         self.dispatches.add(&other.dispatches);
@@ -272,7 +273,7 @@ impl Figures {
     }
 }
 
-/// The value below which `share` (0 to 1) of the values lie; `None` if there are none.
+/// The value below which `share` (0 to 1) of the values lie; `None` if there are no values.
 #[must_use]
 pub fn quantile(values: &[u64], share: f64) -> Option<u64> {
     let mut sorted = values.to_vec();

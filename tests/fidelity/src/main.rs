@@ -1,4 +1,5 @@
-//! Runs the matrix and prints the report: `cargo xtask fidelity` builds what it needs and calls it.
+//! Runs the matrix and prints the report. `cargo xtask fidelity` builds everything needed and calls
+//! it.
 
 use std::{io::Write as _, path::PathBuf, process::ExitCode, time::Instant};
 
@@ -19,9 +20,14 @@ struct Arguments {
     /// Which releases; all that are there if none is named
     #[arg(long, value_name = "RELEASE")]
     release: Vec<String>,
-    /// Each value of each axis, not each combination, and of real releases the oldest and the newest
+    /// Each value of each axis, not each combination, and of real releases the oldest and the
+    /// newest
     #[arg(long)]
     quick: bool,
+    /// Only the programs whose estimated mean durations are compared; the report's file keeps its
+    /// other sections
+    #[arg(long)]
+    means: bool,
     /// Only scenarios whose description contains this
     #[arg(long, value_name = "TEXT", default_value = "")]
     only: String,
@@ -41,7 +47,7 @@ fn main() -> ExitCode {
 }
 
 impl Arguments {
-    /// Whether all recordings were true.
+    /// Runs the matrix. Returns whether all recordings were true.
     fn run(&self) -> Result<bool> {
         gputrace_e2e::kernel::bpf_usable().map_err(|reason| anyhow!(reason))?;
         let gputrace = self.gputrace.canonicalize().context("--gputrace")?;
@@ -60,13 +66,22 @@ impl Arguments {
         let text = report.markdown();
         std::io::stdout().write_all(text.as_bytes())?;
         if let Some(path) = &self.write {
+            let text = if self.means {
+                let old =
+                    std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
+                report
+                    .with_means(&old)
+                    .with_context(|| format!("{}: no report of an earlier run", path.display()))?
+            } else {
+                text
+            };
             std::fs::write(path, &text).with_context(|| path.display().to_string())?;
         }
         Ok(report.is_true())
     }
 
-    /// The names of the releases to run on: those asked for; else all, or with `--quick` the oldest and the newest real one
-    /// and the stand-ins.
+    /// The names of the releases to run on: the requested ones, or else all of them. With
+    /// `--quick`, the oldest and the newest real one, and the stand-ins.
     fn releases(&self) -> Vec<&'static str> {
         let ends = [rocm::names().next(), rocm::names().next_back()];
         let is_wanted = |name: &&'static str| match self.release.as_slice() {
@@ -82,13 +97,18 @@ impl Arguments {
     }
 
     fn on(&self, release: &Release, gputrace: &std::path::Path, report: &mut Report) {
-        // They take seconds each, and are about the recorder more than about the release.
+        // They take seconds each, and test the recorder more than the release.
         let mixes = if self.quick && release.name != SIMROCM_NEWER {
             Vec::new()
         } else {
             mixes::matrix(self.quick)
         };
-        let scenarios: Vec<_> = Scenario::matrix(self.quick)
+        let others = if self.means {
+            Vec::new()
+        } else {
+            Scenario::matrix(self.quick)
+        };
+        let scenarios: Vec<_> = others
             .into_iter()
             .chain(mixes)
             .filter(|scenario| {
@@ -126,7 +146,7 @@ fn trouble(figures: &Figures) -> String {
     lines
 }
 
-/// What was told of each class, if `GPUTRACE_FIDELITY_CLASSES` is set.
+/// Prints the estimates of all classes, if `GPUTRACE_FIDELITY_CLASSES` is set.
 fn classes(figures: &Figures) {
     if std::env::var_os("GPUTRACE_FIDELITY_CLASSES").is_none() {
         return;

@@ -1,4 +1,4 @@
-//! Estimated mean durations of classes of kernels, and the estimated use of GPUs, against the truth.
+//! Compares estimated mean durations of kernel classes and estimated GPU use with the truth.
 
 use std::collections::BTreeMap;
 
@@ -11,26 +11,33 @@ use crate::{
     figures::{Figures, Flaw},
 };
 
-/// A told mean that is farther from the truth than this share of it and so many of its standard errors is wrong: it was not told
-/// how uncertain it is. Chance does not explain so many errors.
+/// A mean is wrong if its error exceeds both this share of the true value and this many of its
+/// standard errors: its uncertainty was understated. Chance does not explain that many standard
+/// errors.
 const WRONG: (f64, f64) = (0.1, 5.0);
 
-/// GPU use that lies outside of the range that is given for it by more percentage points is wrong.
+/// A dispatch that took longer than the median of its class by more than this, ns, was paused by
+/// the kernel, and is left out. The software GPU's processors are real-time threads. Linux lets
+/// starved threads run ahead of these for 50 ms in each second, and no GPU does that: one such
+/// dispatch doubled the true mean of a class of 2,500.
+const PAUSE: u64 = 30_000_000;
+
+/// GPU use is wrong if it lies outside its stated range by more than this many percentage points.
 const WRONG_USE: f64 = 2.0;
 
-/// Estimates are for classes that make this share of the GPU's time.
+/// Estimates are required for the classes that make up this share of the GPU's time.
 pub const MOST: f64 = 0.95;
 
-/// A class of kernels: what was told of it and what it was. Durations in ns.
+/// A class of kernels: its estimate and the truth. Durations in ns.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Class {
-    /// Dispatches that are recorded.
+    /// Number of recorded dispatches.
     pub count: u64,
-    /// Mean duration of these as they were executed.
+    /// Their true mean duration.
     pub truth: f64,
-    /// Mean and standard error as told; `None` if nothing was.
+    /// Reported mean and standard error; `None` if nothing was reported.
     pub told: Option<(f64, f64)>,
-    /// Sum of the durations that the recording gives these dispatches.
+    /// Sum of the durations of these dispatches in the recording.
     pub drawn: u64,
 }
 
@@ -39,7 +46,7 @@ impl Class {
         self.truth * self.count as f64
     }
 
-    /// How far the told mean is off, as a share of the truth.
+    /// Error of the reported mean, as a share of the true value.
     #[must_use]
     pub fn error(&self) -> Option<f64> {
         self.told.map(|(mean, _)| (mean / self.truth - 1.0).abs())
@@ -49,28 +56,28 @@ impl Class {
 /// GPU use in percent.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Use {
-    /// As the summary has it; `None` if it gives the range only.
+    /// The value in the summary; `None` if it gives only the range.
     pub shown: Option<f64>,
     /// Its range.
     pub range: (f64, f64),
-    /// As it was.
+    /// The true value.
     pub truth: f64,
 }
 
 impl Use {
-    /// By how many percentage points it is off, if it is told.
+    /// Error in percentage points, if a value is given.
     #[must_use]
     pub fn error(&self) -> Option<f64> {
         self.shown.map(|shown| (shown - self.truth).abs())
     }
 
-    /// By how many percentage points the truth lies outside of the range.
+    /// By how many percentage points the truth lies outside the range.
     fn distance(&self) -> f64 {
         let (least, most) = self.range;
         (least - self.truth).max(self.truth - most).max(0.0)
     }
 
-    /// Whether the truth is in the range, as far as its digits go.
+    /// Whether the truth is in the range, within the precision of its digits.
     #[must_use]
     pub fn is_in_range(&self) -> bool {
         let (least, most) = self.range;
@@ -78,19 +85,19 @@ impl Use {
     }
 }
 
-/// All classes of a run, and the GPU's use.
+/// All classes of a run, and its GPU use.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Means {
     /// Classes.
     pub classes: Vec<Class>,
-    /// `None` if the summary has none.
+    /// `None` if the summary does not contain it.
     pub used: Option<Use>,
-    /// Looks at queues in a second.
+    /// Looks at queues per second.
     pub looks: f64,
 }
 
 impl Means {
-    /// The classes that make [`MOST`] of the GPU's time, the longest total first.
+    /// The classes that make up [`MOST`] of the GPU's time, largest total first.
     #[must_use]
     pub fn heavy(&self) -> Vec<Class> {
         let mut classes = self.classes.clone();
@@ -107,7 +114,8 @@ impl Means {
             .collect()
     }
 
-    /// The share of the GPU's time that is of classes with a mean no farther from the truth than this share of it; 0 to 1.
+    /// The share of the GPU's time in classes whose mean has a relative error of at most `most`; 0
+    /// to 1.
     #[must_use]
     pub fn within(&self, most: f64) -> f64 {
         let all: f64 = self.classes.iter().map(Class::total).sum();
@@ -115,11 +123,12 @@ impl Means {
             .classes
             .iter()
             .filter(|class| class.error().is_some_and(|error| error <= most));
-        // No classes sum up to -0.
+        // The sum over no classes is -0.
         (near.map(Class::total).sum::<f64>() + 0.0) / all.max(f64::MIN_POSITIVE)
     }
 
-    /// How many told means are within two of their standard errors of the truth, and how many there are.
+    /// How many reported means are within two of their standard errors of the truth, and the number
+    /// of reported means.
     #[must_use]
     pub fn covered(&self) -> (usize, usize) {
         let mut counts = (0, 0);
@@ -132,7 +141,8 @@ impl Means {
         counts
     }
 
-    /// Spearman's rank correlation of the totals of the told classes; `None` with fewer than three.
+    /// Spearman's rank correlation of the totals of the reported classes; `None` for fewer than
+    /// three classes.
     #[must_use]
     pub fn rank(&self) -> Option<f64> {
         let told: Vec<&Class> = self
@@ -162,12 +172,12 @@ impl Means {
 /// Process, kernel object, grid, workgroup.
 type Key = (u32, u64, [u32; 3], [u32; 3]);
 
-/// Holds what is told of classes against the truth.
+/// Compares reported means and GPU use with the truth.
 pub fn compare(evidence: &Evidence, matched: &[Matched<'_>], figures: &mut Figures) {
     let Some(summary) = &evidence.summary else {
         return;
     };
-    let mut sums: BTreeMap<Key, (u64, u64, u64)> = BTreeMap::new();
+    let mut spans: BTreeMap<Key, Vec<(u64, u64)>> = BTreeMap::new();
     for one in matched {
         let dispatch = one.dispatch;
         let Some(end) = one.executed.end else {
@@ -179,10 +189,10 @@ pub fn compare(evidence: &Evidence, matched: &[Matched<'_>], figures: &mut Figur
             dispatch.grid,
             dispatch.workgroup,
         );
-        let sum = sums.entry(key).or_default();
-        sum.0 += 1;
-        sum.1 += end.ns.saturating_sub(one.executed.begin.ns);
-        sum.2 += dispatch.time.end.saturating_sub(dispatch.time.begin);
+        spans.entry(key).or_default().push((
+            end.ns.saturating_sub(one.executed.begin.ns),
+            dispatch.time.end.saturating_sub(dispatch.time.begin),
+        ));
     }
     let told = |(pid, kernel_object, grid, workgroup): &Key| {
         let is_it = |class: &&KernelClass| {
@@ -194,12 +204,13 @@ pub fn compare(evidence: &Evidence, matched: &[Matched<'_>], figures: &mut Figur
         Some((mean.value, mean.error))
     };
     let mut means = Means::default();
-    for (key, (count, truth, drawn)) in &sums {
+    for (key, spans) in &mut spans {
+        let (count, truth, drawn) = sums(spans);
         let class = Class {
-            count: *count,
-            truth: *truth as f64 / *count as f64,
+            count,
+            truth: truth as f64 / count.max(1) as f64,
             told: told(key),
-            drawn: *drawn,
+            drawn,
         };
         if let Some((mean, error)) = class.told {
             let off = (mean - class.truth).abs();
@@ -227,7 +238,20 @@ pub fn compare(evidence: &Evidence, matched: &[Matched<'_>], figures: &mut Figur
     figures.means.push(means);
 }
 
-/// Looks at queues in a second.
+/// The number of dispatches that were not paused, and the sums of their true and of their drawn
+/// durations, ns; `spans` has both durations of each.
+fn sums(spans: &mut [(u64, u64)]) -> (u64, u64, u64) {
+    spans.sort_unstable();
+    let median = spans.get(spans.len() / 2).map_or(0, |(truth, _)| *truth);
+    let whole = spans
+        .iter()
+        .filter(|(truth, _)| *truth <= median.saturating_add(PAUSE));
+    whole.fold((0, 0, 0), |(count, truths, drawns), (truth, drawn)| {
+        (count + 1, truths + truth, drawns + drawn)
+    })
+}
+
+/// Looks at queues per second.
 fn looks(evidence: &Evidence, summary: &str) -> Option<f64> {
     let rest = summary.split_once("looks at queues: ")?.1;
     let count: f64 = rest.split(',').next()?.parse().ok()?;
@@ -235,7 +259,7 @@ fn looks(evidence: &Evidence, summary: &str) -> Option<f64> {
     Some(count * 1e9 / recorded.max(1) as f64)
 }
 
-/// GPU use as the summary's table of GPUs has it, and as it was.
+/// GPU use in the summary's table of GPUs, and the true value.
 fn gpu_use(evidence: &Evidence, summary: &str) -> Result<Use> {
     let (shown, range) = shown(summary).with_context(|| format!("no GPU use in: {summary}"))?;
     let begin = evidence.trace.recording.clocks.boottime;
@@ -267,7 +291,8 @@ fn gpu_use(evidence: &Evidence, summary: &str) -> Result<Use> {
     })
 }
 
-/// The column `% of recording` of the first GPU: `1.25`, `1.25 (1.10-1.40)`, `>= 1.25 (1.10-92.00)` or `0.00-92.00`.
+/// The column `% of recording` of the first GPU: `1.25`, `1.25 (1.10-1.40)`, `>= 1.25 (1.10-92.00)`
+/// or `0.00-92.00`.
 fn shown(summary: &str) -> Option<(Option<f64>, (f64, f64))> {
     const COLUMN: &str = "% of recording";
     let mut lines = summary
@@ -275,11 +300,11 @@ fn shown(summary: &str) -> Option<(Option<f64>, (f64, f64))> {
         .skip_while(|line| !line.starts_with("GPUs ("));
     let heading = lines.find(|line| line.contains(COLUMN))?;
     let row = lines.find(|line| line.chars().any(|letter| letter.is_ascii_digit()))?;
-    // Numbers are aligned to the right.
+    // Numbers are right-aligned.
     let end = heading.find(COLUMN)? + COLUMN.len();
     let start = heading.find("Busy")? + "Busy".len();
     let cell = row.get(start..end)?;
-    // The column before it ends with a unit, or is `?`.
+    // The column before it ends with a unit, or contains `?`.
     let cell = cell.rsplit_once("  ").map_or(cell, |(_, last)| last).trim();
     let between = |range: &str| {
         let (least, most) = range.split_once('-')?;
@@ -290,7 +315,7 @@ fn shown(summary: &str) -> Option<(Option<f64>, (f64, f64))> {
             (Some(shown), _) => (Some(shown), (shown, shown)),
             (None, range) => (None, range?),
         },
-        // With `>=`, what is shown is no estimate.
+        // With `>=`, the value shown is not an estimate.
         Some((shown, range)) => (
             shown.trim().parse().ok(),
             between(range.strip_suffix(')')?)?,
@@ -310,6 +335,17 @@ mod tests {
             told,
             drawn: (mean * count as f64) as u64,
         }
+    }
+
+    #[test]
+    fn a_dispatch_that_was_paused_does_not_count() {
+        let mut spans = vec![(28_000, 30_000); 99];
+        spans.push((50_000_000, 27_000));
+        assert_eq!(sums(&mut spans), (99, 99 * 28_000, 99 * 30_000));
+        // Three of ten take five times as long.
+        let mut spans = [vec![(3_000_000, 1); 7], vec![(15_000_000, 1); 3]].concat();
+        assert_eq!(sums(&mut spans), (10, 66_000_000, 10));
+        assert_eq!(sums(&mut []), (0, 0, 0));
     }
 
     #[test]

@@ -1,10 +1,12 @@
-//! Programs of many classes of kernels, attached to: how well gputrace estimates the mean durations of classes.
+//! Attaches to programs with many classes of kernels, to see how well gputrace estimates the mean
+//! durations of the classes.
 //!
-//! All run `mix`, whose kernels take as long as an argument says. Each class of kernels is known by its grid.
+//! All of them run `mix`, whose kernels take as long as an argument says. The grid identifies the
+//! class of a kernel.
 
 use crate::scenario::{Clock, Mode, Moment, ReadIndex, Scenario, Workload, workload};
 
-/// Durations are an argument of the kernel.
+/// The kernel's argument determines its duration.
 const BY_ARGUMENT: &str = "[[kernel]]\nname = \"mixed\"\nduration = { ticks_argument = 0 }\n";
 
 const fn mix(title: &'static str, arguments: &'static [&'static str]) -> Workload {
@@ -17,7 +19,7 @@ const fn mix(title: &'static str, arguments: &'static [&'static str]) -> Workloa
     }
 }
 
-/// All of them.
+/// All programs.
 pub const MIXES: [Workload; 18] = [
     mix("random, 3 classes", &["classes=3", "seconds=5"]),
     mix("random, 20 classes", &["classes=20", "seconds=5"]),
@@ -81,10 +83,12 @@ pub const MIXES: [Workload; 18] = [
     mix("200 ms", &["classes=20", "seconds=0.2"]),
 ];
 
-/// Those of the quick matrix: what is most common, what was once wrong by orders of magnitude, and what must not be told.
+/// The programs of the quick matrix: the most common case, one that was once wrong by orders of
+/// magnitude, and one for which nothing may be reported.
 const QUICK: [&str; 3] = ["random, 20 classes", "GPU use of 10 %", "200 ms"];
 
-/// The runs: each program with both ways of reporting read indices, and clocks in turn; with `quick` few with one.
+/// The runs: each program with both ways of reporting read indices, and with alternating clocks;
+/// with `quick`, a few programs with one way.
 #[must_use]
 pub fn matrix(quick: bool) -> Vec<Scenario> {
     let chosen = MIXES

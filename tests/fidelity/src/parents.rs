@@ -1,4 +1,4 @@
-//! The API calls that asked for dispatches and copies.
+//! Checks the API calls that requested dispatches and copies.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -12,7 +12,8 @@ use crate::{
     figures::{Figures, Flaw},
 };
 
-/// Functions that launch one kernel, `_spt` forms aside, and where their arguments are.
+/// Functions that launch one kernel, without their `_spt` variants, and how they take grid and
+/// workgroup.
 const LAUNCHES: [(&str, Sizes); 10] = [
     ("hipLaunchKernel", Sizes::Dim3),
     ("hipLaunchByPtr", Sizes::Unknown),
@@ -26,14 +27,14 @@ const LAUNCHES: [(&str, Sizes); 10] = [
     ("hipHccModuleLaunchKernel", Sizes::Unknown),
 ];
 
-/// How a function is given grid and workgroup.
+/// How a function takes grid and workgroup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Sizes {
-    /// Two `dim3` by value after one word: x and y share a word, z has its own.
+    /// As two `dim3` by value after one word: x and y share a word, z has its own.
     Dim3,
-    /// Six words after one, the last of them on the stack.
+    /// As six words after one word, the last of them on the stack.
     Words,
-    /// Not looked at.
+    /// Not checked.
     Unknown,
 }
 
@@ -41,7 +42,7 @@ const GRAPH_LAUNCH: &str = "hipGraphLaunch";
 const BEGIN_CAPTURE: &str = "hipStreamBeginCapture";
 const END_CAPTURE: &str = "hipStreamEndCapture";
 
-/// Functions of HSA that ring doorbells begin so.
+/// Prefix of HSA functions that ring doorbells.
 const DOORBELLS: &str = "hsa_signal_store_";
 
 /// The calls of a recording, by correlation id.
@@ -50,7 +51,7 @@ struct Calls<'a> {
     by_id: HashMap<u64, &'a Call>,
     /// When the first outermost call of each thread began.
     first: HashMap<(u32, u32), u64>,
-    /// The first packet of each queue of which the recording says who submitted it.
+    /// The first packet of each queue whose submitter is in the recording.
     witnessed: HashMap<u32, u64>,
 }
 
@@ -87,8 +88,8 @@ impl<'a> Calls<'a> {
         }
     }
 
-    /// The outermost call, if both it and the innermost are calls of the same thread around the submission; of what a
-    /// thread of HIP's submitted, one of the process that began before.
+    /// The outermost call, if both it and the innermost call are of the same thread and enclose the
+    /// submission. For work submitted by one of HIP's threads, an earlier call of the process.
     fn parent(&self, origin: &Origin) -> Option<&'a Call> {
         if origin.deferred {
             let asked = self.by_id.get(&origin.outermost).copied();
@@ -105,9 +106,9 @@ impl<'a> Calls<'a> {
         (outer.depth <= inner.depth).then_some(outer)
     }
 
-    /// Whether the recording says that nobody saw who submitted a dispatch, and that can be: its doorbell could not be
-    /// read; or the recorder came later than the program, and the packet lies before all of its queue that it says were
-    /// submitted by somebody.
+    /// Whether the recording says that the submitter of a dispatch is unknown, and this is
+    /// plausible: its doorbell could not be read, or gputrace attached later and the packet
+    /// precedes all packets of its queue with a known submitter.
     fn is_unwitnessed(&self, evidence: &Evidence, one: &Matched<'_>) -> bool {
         let origin = &one.dispatch.origin;
         let first = self.witnessed.get(&one.dispatch.queue);
@@ -116,7 +117,8 @@ impl<'a> Calls<'a> {
             && (evidence.unreadable() > 0 || evidence.cut.is_some() && is_first)
     }
 
-    /// Calls that rang the first doorbell seen of a queue in which there were packets already: some may be theirs.
+    /// Calls that rang the first observed doorbell of a queue that already held packets. Some of
+    /// these packets may be theirs.
     fn partly_witnessed(&self, matched: &[Matched<'_>]) -> HashSet<u64> {
         let unwitnessed: HashSet<u32> = matched
             .iter()
@@ -135,7 +137,8 @@ impl<'a> Calls<'a> {
             .collect()
     }
 
-    /// Whether the thread was in a HIP call when the recorder came, and still in it at the submission.
+    /// Whether the thread was in a HIP call when gputrace attached, and still in that call at the
+    /// submission.
     fn began_before(&self, evidence: &Evidence, origin: &Origin) -> bool {
         let first = self.first.get(&(origin.pid, origin.tid));
         evidence.cut.is_some() && first.is_none_or(|first| origin.time < *first)
@@ -148,7 +151,7 @@ fn name<'a>(trace: &'a Trace, call: &Call) -> &'a str {
     name.strip_suffix("_spt").unwrap_or(name)
 }
 
-/// Compares the API calls of all dispatches that both sides have, and of all recorded copies.
+/// Checks the API calls of all matched dispatches and of all recorded copies.
 pub fn compare(evidence: &Evidence, matched: &[Matched<'_>], figures: &mut Figures) {
     let trace = &evidence.trace;
     let calls = Calls::of(trace);
@@ -196,13 +199,14 @@ fn may_launch(function: &str, kernel: &str, is_hip: bool) -> bool {
         return function.starts_with(DOORBELLS);
     }
     if !is_own(kernel) {
-        // The runtime copies and fills by kernels of its own, within any of its functions.
+        // The runtime copies and fills with kernels of its own, in any of its functions.
         return function.starts_with("hip");
     }
     function == GRAPH_LAUNCH || LAUNCHES.iter().any(|(name, _)| *name == function)
 }
 
-/// Whether each call has as many kernels of the program's as it should, of the size that it asked for.
+/// Checks that each call has the right number of the program's kernels, with the sizes that it
+/// requested.
 fn counts(
     evidence: &Evidence,
     calls: &Calls<'_>,
@@ -221,7 +225,7 @@ fn counts(
             }
             let sizes = LAUNCHES.iter().find(|(launch, _)| *launch == name);
             let expected = match sizes {
-                // An inner call of one launch by another function.
+                // An inner call made by another function for the same launch.
                 Some(_) if call.parent != 0 => continue,
                 Some(_) if captures => 0,
                 Some(_) => 1,
@@ -259,7 +263,7 @@ fn counts(
     }
 }
 
-/// Grid in work-items and workgroup that a call asks for.
+/// Grid in work-items and workgroup requested by a call.
 fn asked(call: &Call, sizes: Sizes) -> Option<([u32; 3], [u32; 3])> {
     let [_, first, second, third, fourth, fifth] = call.args;
     let low = |word: u64| word as u32;
@@ -288,10 +292,10 @@ fn asked(call: &Call, sizes: Sizes) -> Option<([u32; 3], [u32; 3])> {
     Some((grid, workgroup))
 }
 
-/// Whether the kernels, in the order of the calls that launched them and of their packets, are those of the
-/// program's log: all of them, or the last ones if the recorder came later.
+/// Checks that the kernels, ordered by their launching calls and packets, are those of the
+/// program's log: all of them, or the last ones if gputrace attached later.
 fn order(evidence: &Evidence, calls: &Calls<'_>, matched: &[Matched<'_>], figures: &mut Figures) {
-    // Without its call, a dispatch has no place in the order of calls.
+    // A dispatch without its call has no place in the order of calls.
     if !evidence.one_thread || evidence.unreadable() > 0 {
         return;
     }
@@ -300,7 +304,7 @@ fn order(evidence: &Evidence, calls: &Calls<'_>, matched: &[Matched<'_>], figure
         .filter(|one| one.required && is_own(&one.executed.kernel))
         .map(|one| {
             let parent = calls.parent(&one.dispatch.origin);
-            // What was there before the first doorbell seen goes before the call that rang it.
+            // Packets submitted before the first observed doorbell precede the call that rang it.
             let begin = match one.dispatch.origin.tid {
                 0 => 0,
                 _ => parent.map_or(one.dispatch.origin.time, |call| call.begin),
@@ -329,7 +333,8 @@ fn order(evidence: &Evidence, calls: &Calls<'_>, matched: &[Matched<'_>], figure
     }
 }
 
-/// Whether each copy has a call around it that copies, and as many bytes as that asked for.
+/// Checks that each copy is enclosed by a call that copies, and that the number of bytes is the
+/// requested one.
 fn copies(evidence: &Evidence, calls: &Calls<'_>, figures: &mut Figures) {
     let trace = &evidence.trace;
     let mut bytes: BTreeMap<u64, u64> = BTreeMap::new();
@@ -357,10 +362,12 @@ fn copies(evidence: &Evidence, calls: &Calls<'_>, figures: &mut Figures) {
             | "hipMemcpyHtoD"
             | "hipMemcpyDtoH" => third,
             "hipMemcpyPeer" | "hipMemcpyPeerAsync" => fifth,
-            // A copy may belong to whatever makes the runtime move data, e.g. code to a GPU.
+            // The copy may belong to any call that makes the runtime move data, such as code to a
+            // GPU.
             _ => continue,
         };
-        // Between GPUs that do not reach each other's memory, twice: by way of the host.
+        // Between GPUs that cannot access each other's memory, data is copied twice, through the
+        // host.
         if copied != asked && copied != asked * 2 {
             figures.flaw(Flaw::Parent, || {
                 format!(

@@ -1,9 +1,11 @@
-//! Programs that others have written, on the ROCm of a release's root directory (`cargo xtask rocm`).
+//! Programs written by others, run on the ROCm of a release's root directory (`cargo xtask rocm`).
 //!
-//! Nothing is known of what they launch but what the software GPU did. So what is held against it is: every dispatch once,
-//! with its name, size, agent and window, and under a call that launches kernels. How many kernels a call has is not.
+//! The only knowledge about their launches is the software GPU's log. Therefore these things are
+//! checked: every dispatch is recorded once, with its name, size, agent and window, and under a
+//! call that launches kernels. The number of kernels per call is not checked.
 //!
-//! Kernels compute nothing on the software GPU: programs that look at results fail in the end, which is no fault here.
+//! Kernels compute nothing on the software GPU, so programs that check their results fail in the
+//! end. This does not count as a failure here.
 
 use std::{
     path::{Path, PathBuf},
@@ -22,40 +24,40 @@ use crate::{
     scenario::{Mode, Moment},
 };
 
-/// Loading a library of a gigabyte takes its time.
+/// Loading a library of a gigabyte takes a while.
 const PATIENCE: Duration = Duration::from_mins(5);
 
-/// What is recorded: not HSA's own API, in which rocBLAS alone makes millions of calls.
+/// HSA's own API is not recorded, because rocBLAS alone makes millions of such calls.
 const OPTIONS: [&str; 3] = ["--hip-trace", "--kernel-trace", "--memory-copy-trace"];
 
-/// How often a program may be done before it can be stopped.
+/// Maximum number of attempts if the program ends before it can be stopped.
 const ATTEMPTS: u32 = 3;
 
-/// A program.
+/// A program to run.
 #[derive(Clone, Copy, Debug)]
 pub struct Real {
-    /// For the table.
+    /// Title for the table.
     pub title: &'static str,
-    /// The release in whose root it is.
+    /// The release whose root contains it.
     pub release: &'static str,
-    /// Debian's package of it.
+    /// The Debian package that contains it.
     pub package: &'static str,
-    /// Its path there.
+    /// Its path in the root.
     path: &'static str,
-    /// Its arguments, `{files}` being the directory of what it needs besides.
+    /// Its arguments; `{files}` stands for the directory with further files that it needs.
     arguments: &'static [&'static str],
-    /// Its environment.
+    /// Its environment variables.
     environment: &'static [(&'static str, &'static str)],
-    /// A library of `{files}` that it has to find in the place of another.
+    /// A library in `{files}` that it must find instead of another one.
     stub: Option<&'static str>,
-    /// The software GPU's settings.
+    /// Settings of the software GPU.
     settings: &'static str,
     may_fail: bool,
-    /// After how many kernels it is attached to.
+    /// Number of kernels after which gputrace attaches.
     attach_after: usize,
 }
 
-/// Two GPUs that reach each other, of a kind that RCCL is built for.
+/// Two GPUs that can access each other's memory, of a type that RCCL is built for.
 const TWO_GPUS: &str = "
     [[agent]]
     gfx = 'gfx90a'
@@ -65,7 +67,7 @@ const TWO_GPUS: &str = "
     hive = 1
 ";
 
-/// Some thousand matrix multiplications of rocBLAS.
+/// A few thousand matrix multiplications by rocBLAS.
 const ROCBLAS: Real = Real {
     title: "rocBLAS: rocblas-bench, sgemm",
     release: "7.2.4",
@@ -81,7 +83,7 @@ const ROCBLAS: Real = Real {
     attach_after: 300,
 };
 
-/// All of them.
+/// All programs.
 pub const PROGRAMS: [Real; 5] = [
     Real {
         title: "llama.cpp, ggml's HIP backend: llama-bench",
@@ -139,36 +141,36 @@ pub const PROGRAMS: [Real; 5] = [
     },
 ];
 
-/// What programs are run with.
+/// Paths needed for running programs.
 #[derive(Debug)]
 pub struct Equipment {
     /// The program under test.
     pub gputrace: PathBuf,
-    /// `xtask`, which enters roots.
+    /// `xtask`, which enters the roots of releases.
     pub xtask: PathBuf,
-    /// The directory of what programs need besides.
+    /// The directory with further files that programs need.
     pub files: PathBuf,
 }
 
-/// What came of a run.
+/// The result of a run.
 #[derive(Debug)]
 pub struct Outcome {
-    /// What was compared.
+    /// The results of the comparison.
     pub figures: Figures,
-    /// Different kernels that ran.
+    /// Number of different kernels that ran.
     pub kernels: usize,
-    /// Calls in the recording.
+    /// Number of calls in the recording.
     pub calls: usize,
-    /// With all that belongs to it.
+    /// Total time, including preparation.
     pub wall: Duration,
 }
 
 impl Real {
-    /// Runs it under gputrace, and compares.
+    /// Runs the program under gputrace, and compares.
     ///
     /// # Errors
     ///
-    /// When it or gputrace fails.
+    /// If the program or gputrace fails.
     pub fn measure(&self, mode: Mode, equipment: &Equipment) -> Result<Outcome> {
         let begin = Instant::now();
         let evidence = caught(|| self.run(mode, equipment))?;
@@ -219,14 +221,14 @@ impl Real {
 
     fn program(&self, equipment: &Equipment) -> Result<Command> {
         let files = &equipment.files;
-        // Not into gputrace, which starts it.
+        // Not preloaded into gputrace, which starts the program.
         let mut preloaded = preload()?.display().to_string();
         if let Some(stub) = self.stub {
             preloaded.push_str(&format!(":{}", files.join(stub).display()));
         }
         let mut command = Command::new("env");
         command.arg(format!("LD_PRELOAD={preloaded}"));
-        // Debian chooses among its BLAS by links that only an installation makes.
+        // Debian selects a BLAS through links that only an installation creates.
         command
             .arg("LD_LIBRARY_PATH=/usr/lib/x86_64-linux-gnu/blas:/usr/lib/x86_64-linux-gnu/lapack");
         command.args(
@@ -248,14 +250,14 @@ impl Real {
 }
 
 impl Outcome {
-    /// Whether nothing is wrong, and there was something.
+    /// Whether something was compared and nothing is wrong.
     #[must_use]
     pub fn is_true(&self) -> bool {
         self.figures.flaws.is_empty() && self.figures.dispatches.found > 0
     }
 }
 
-/// A row of the table for people, in Markdown.
+/// A row of the Markdown table.
 #[must_use]
 pub fn row(program: &Real, mode: Mode, outcome: &Result<Outcome>) -> String {
     let Real { title, release, .. } = program;
@@ -297,11 +299,11 @@ pub fn row(program: &Real, mode: Mode, outcome: &Result<Outcome>) -> String {
     format!("| {title} | {release} | {mode} | {what} |")
 }
 
-/// The head of the table.
+/// The header of the table.
 pub const HEAD: &str = "| program | ROCm | mode | kernels | dispatches once, named, with their calls | copies | calls | time | flaws |\n\
                         |---|---|---|--:|--:|--:|--:|--:|---|";
 
-/// Where `xtask` and the files must be, for a message.
+/// A message if `path` (of `xtask` or of the files) does not exist.
 #[must_use]
 pub fn lacks(path: &Path) -> Option<String> {
     (!path.exists()).then(|| {

@@ -1,4 +1,4 @@
-//! The ROCm releases that are there, and how a workload is started on one.
+//! The installed ROCm releases, and how to start a workload on one.
 
 use std::{
     path::{Path, PathBuf},
@@ -10,24 +10,25 @@ use gputrace_harness::rocm::{self, LIBRARIES};
 
 use crate::scenario::Workload;
 
-/// The stand-ins' name.
+/// Name of the stand-ins.
 pub const SIMROCM: &str = "simrocm";
 
-/// The stand-ins with all ways of newer releases.
+/// Name of the stand-ins with all behaviours of newer releases.
 pub const SIMROCM_NEWER: &str = "simrocm-7";
 
-/// A ROCm that workloads can run on.
+/// A ROCm release, or the stand-ins, for running workloads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Release {
-    /// Its number, [`SIMROCM`] or [`SIMROCM_NEWER`].
+    /// Release number, [`SIMROCM`] or [`SIMROCM_NEWER`].
     pub name: String,
-    /// Where its libraries are.
+    /// Directory of its libraries.
     libraries: PathBuf,
-    /// Where the workloads built for it are.
+    /// Directory of the workloads built for it.
     workloads: PathBuf,
-    /// Where their code objects are.
+    /// Directory of their code objects.
     objects: PathBuf,
-    /// Whether it needs the preloaded library to find the software GPU; the stand-ins have it inside.
+    /// Whether it needs the preloaded library to find the software GPU, which the stand-ins
+    /// contain.
     preload: bool,
 }
 
@@ -36,7 +37,7 @@ impl Release {
     ///
     /// # Errors
     ///
-    /// When it is not there, or the workloads cannot be built; says what to do.
+    /// If it is not installed, or the workloads cannot be built. The message says what to do.
     pub fn find(name: &str) -> Result<Self> {
         let root = rocm::root(name).with_context(|| rocm::missing(name))?;
         let workloads = built().join(name);
@@ -51,11 +52,12 @@ impl Release {
         })
     }
 
-    /// The stand-ins under one of their names, staged in `libraries`, for programs built on this machine's ROCm.
+    /// The stand-ins under one of their names, staged in `libraries`, for programs built with this
+    /// machine's ROCm.
     ///
     /// # Errors
     ///
-    /// When they are not there, or the workloads cannot be built.
+    /// If they do not exist, or the workloads cannot be built.
     pub fn simrocm(name: &str, libraries: &Path) -> Result<Self> {
         let libraries = libraries
             .canonicalize()
@@ -67,7 +69,8 @@ impl Release {
         );
         let workloads = built().join(SIMROCM);
         let objects = built().join("objects");
-        // Without a root, whose libraries the programs would name: then LD_LIBRARY_PATH is in vain.
+        // Build without a root: with one, the programs would name its libraries, and
+        // LD_LIBRARY_PATH would have no effect.
         build(&workloads, Path::new(""), &objects)?;
         Ok(Self {
             name: name.to_owned(),
@@ -81,11 +84,12 @@ impl Release {
     /// Whether a workload can run on it.
     #[must_use]
     pub fn runs(&self, workload: &Workload) -> bool {
-        // The stand-ins have no compiler, and submit within the call.
+        // The stand-ins have no compiler, and always submit within the call.
         self.preload || !workload.compiles && !workload.deferred
     }
 
-    /// Whether HIP knows `GPU_FORCE_QUEUE_PROFILING` (5.4 and later), by which every kernel is stamped.
+    /// Whether HIP supports `GPU_FORCE_QUEUE_PROFILING` (5.4 and later), which makes the GPU stamp
+    /// every kernel.
     #[must_use]
     pub fn stamps_all(&self) -> bool {
         self.name != "5.2.3"
@@ -94,7 +98,8 @@ impl Release {
     /// A command that runs a workload with these arguments.
     #[must_use]
     pub fn program(&self, workload: &Workload, arguments: &[&str]) -> Command {
-        // By env, so that a gputrace that starts it does not use the release's libraries itself.
+        // Through `env`, so that a gputrace that starts this command does not use the release's
+        // libraries itself.
         let mut command = Command::new("env");
         if !self.preload {
             command.args(["-u", "LD_PRELOAD"]);
@@ -107,9 +112,10 @@ impl Release {
         }
         command
             .arg(format!("LD_LIBRARY_PATH={}", self.libraries.display()))
-            // Later releases do small copies by kernels, which are not copies then.
+            // Later releases make small copies with kernels, which then do not count as copies.
             .arg("GPU_FORCE_BLIT_COPY_SIZE=0")
-            // HIP 7 makes pools of addresses that it maps to memory later, which the software GPU does not.
+            // HIP 7 creates pools of addresses to which it maps memory later. The software GPU does
+            // not support that.
             .arg("DEBUG_HIP_MEM_POOL_VMHEAP=0")
             .arg(self.workloads.join(workload.program));
         let objects = self.objects.to_string_lossy();
@@ -121,26 +127,27 @@ impl Release {
     }
 }
 
-/// Has a command see the software GPU, with the settings in `softgpu.toml` of a directory, and write there what happened
-/// (`truth`) and what the program says of itself (`said`).
+/// Makes a command use the software GPU, with the settings in `softgpu.toml` of a directory. The
+/// software GPU's log (`truth`) and the program's own log (`said`) go to the same directory.
 ///
 /// # Errors
 ///
-/// As [`preload`].
+/// As for [`preload`].
 pub fn equip(command: &mut Command, place: &Path) -> Result<()> {
     command.env("LD_PRELOAD", preload()?);
     gputrace_harness::equip(command, place);
     Ok(())
 }
 
-/// The library that makes a process see the software GPU as KFD's.
+/// The library through which a process sees the software GPU as KFD's.
 ///
 /// # Errors
 ///
-/// When it is not built.
+/// If it is not built.
 pub fn preload() -> Result<PathBuf> {
     let program = std::env::current_exe().context("this program's path")?;
-    // Tests are in cargo's directory of dependencies, where the library is, too; binaries above it.
+    // Tests are in cargo's directory of dependencies, which also contains the library; binaries are
+    // one level above.
     let candidates = program.ancestors().skip(1).take(2);
     let libraries = candidates.flat_map(|directory| {
         ["libgputrace_mockkfd.so", "deps/libgputrace_mockkfd.so"].map(|name| directory.join(name))
@@ -155,7 +162,7 @@ fn checkout() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// Where workloads are built.
+/// Directory of built workloads.
 fn built() -> PathBuf {
     let target = std::env::var_os("CARGO_TARGET_DIR");
     let target = target.map_or_else(|| checkout().join("target"), PathBuf::from);

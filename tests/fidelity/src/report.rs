@@ -1,4 +1,4 @@
-//! The report: Markdown for people.
+//! The report in Markdown.
 
 mod means;
 
@@ -13,7 +13,7 @@ use crate::{
     scenario::{Clock, Mode, ReadIndex, Scenario, WORKLOADS},
 };
 
-/// Flaws of which one is enough to make the recording of a dispatch or copy wrong.
+/// Flaws of which a single one makes the recording of a dispatch or copy wrong.
 const ATTRIBUTES: [Flaw; 7] = [
     Flaw::Kernel,
     Flaw::Size,
@@ -24,7 +24,7 @@ const ATTRIBUTES: [Flaw; 7] = [
     Flaw::Invented,
 ];
 
-/// One run and what came of it.
+/// A run and its results.
 #[derive(Clone, Debug)]
 struct Entry {
     release: String,
@@ -38,12 +38,12 @@ struct Entry {
 pub struct Report {
     quick: bool,
     entries: Vec<Entry>,
-    /// Releases that were left out, and why.
+    /// Releases that were left out, and the reasons.
     left_out: Vec<(String, String)>,
 }
 
 impl Report {
-    /// An empty one; `quick` says which matrix is run.
+    /// An empty report. `quick` says which matrix is run.
     #[must_use]
     pub fn new(quick: bool) -> Self {
         Self {
@@ -52,7 +52,7 @@ impl Report {
         }
     }
 
-    /// Notes that a release is not there.
+    /// Records that a release is missing.
     pub fn leave_out(&mut self, release: &str, why: &str) {
         self.left_out.push((release.to_owned(), why.to_owned()));
     }
@@ -102,9 +102,27 @@ impl Report {
     #[must_use]
     pub fn markdown(&self) -> String {
         let mut text = String::new();
-        // Writing to a string does not fail.
+        // Writing to a string cannot fail.
         let _ = self.write(&mut text);
         text
+    }
+
+    /// An earlier report with this one's section of mean durations in the place of its own, or
+    /// before the details by release; `None` if it has neither.
+    #[must_use]
+    pub fn with_means(&self, earlier: &str) -> Option<String> {
+        let begin = earlier
+            .find(means::TITLE)
+            .or_else(|| earlier.find("## ROCm "))?;
+        let (before, rest) = earlier.split_at_checked(begin)?;
+        let behind = rest.strip_prefix(means::TITLE).map_or(Some(rest), |old| {
+            old.find("\n## ").and_then(|at| old.get(at + 1..))
+        })?;
+        let mut text = before.to_owned();
+        // Writing to a string does not fail.
+        let _ = self.means(&mut text);
+        text.push_str(behind);
+        Some(text)
     }
 
     fn write(&self, out: &mut String) -> std::fmt::Result {
@@ -240,7 +258,8 @@ impl Report {
         {
             return Ok(());
         }
-        means::heading(out)?;
+        let runs = self.sum(|entry| entry.scenario.workload.is_mix).runs;
+        means::heading(out, runs, &self.releases())?;
         for workload in &MIXES {
             for read_index in ReadIndex::ALL {
                 let sum = self.sum(|entry| {
@@ -309,7 +328,7 @@ impl Report {
     }
 }
 
-/// A line of a table of runs.
+/// A row of a table of runs.
 fn row(out: &mut String, name: &str, sum: &Figures) -> std::fmt::Result {
     let work = &sum.dispatches;
     let share = |quality| {
@@ -335,7 +354,7 @@ fn row(out: &mut String, name: &str, sum: &Figures) -> std::fmt::Result {
     )
 }
 
-/// Characters of an example: the output of a failed program can be long.
+/// Maximum number of characters of an example: the output of a failed program can be long.
 const MOST_OF_AN_EXAMPLE: usize = 400;
 
 fn flaws(out: &mut String, all: &Figures) -> std::fmt::Result {
@@ -368,7 +387,7 @@ fn flaws(out: &mut String, all: &Figures) -> std::fmt::Result {
     writeln!(out)
 }
 
-/// Found of required.
+/// The number found, out of those required.
 fn of(work: &Work) -> String {
     if work.found == work.required {
         work.found.to_string()
@@ -377,7 +396,8 @@ fn of(work: &Work) -> String {
     }
 }
 
-/// What recording cost: as a share of one core over all runs together, in their middle, and of the dearest, which is named.
+/// The cost of recording as a share of one core: of all runs together, the median, and the maximum
+/// with the name of its run.
 fn costs(all: &[Cost]) -> String {
     let mut sorted: Vec<&Cost> = all.iter().collect();
     sorted.sort_by(|one, other| one.share().total_cmp(&other.share()));
@@ -399,7 +419,7 @@ fn costs(all: &[Cost]) -> String {
     )
 }
 
-/// A share; never rounded up to all.
+/// A share in percent; never rounded up to 100.
 fn percent(share: f64) -> String {
     if share >= 1.0 {
         "100 %".to_owned()

@@ -1,4 +1,4 @@
-//! Runs a program and gputrace, and collects what both left behind.
+//! Runs a program and gputrace, and collects what both leave behind.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -24,21 +24,22 @@ use crate::{
     truth::Truth,
 };
 
-/// The longest a run may take from one step to the next. Generous, because only what hangs takes so
-/// long.
+/// The longest time that a step of a run may take. It is generous, because only a step that hangs
+/// takes that long.
 const PATIENCE: Duration = Duration::from_mins(5);
 
-/// Room for what a program does while the recorder waits for a processor: what is lost for that is
-/// not what is compared.
+/// Room for the program's records while the recorder waits for a CPU: losses for that reason are not
+/// compared here.
 pub const ROOM: [&str; 2] = ["--ring-size", "64MiB"];
 
-/// How often a program may be done before it can be stopped, which says nothing of gputrace.
+/// Maximum number of attempts if the program ends before it can be stopped, which says nothing
+/// about gputrace.
 const ATTEMPTS: u32 = 5;
 
-/// What is waited for is looked at so often: it cannot be blocked on.
+/// Polling interval for conditions that cannot be waited for.
 const LOOK: Duration = Duration::from_millis(1);
 
-/// Runs a scenario and compares. What fails is a flaw of the outcome.
+/// Runs a scenario and compares. A failure counts as a flaw in the result.
 #[must_use]
 pub fn measure(scenario: &Scenario, release: &Release, gputrace: &Path) -> Figures {
     let outcome = caught(|| run(scenario, release, gputrace));
@@ -66,7 +67,8 @@ pub fn measure(scenario: &Scenario, release: &Release, gputrace: &Path) -> Figur
     }
 }
 
-/// The harness of the end-to-end tests says what it waited for in vain by a panic, which is an error here.
+/// Turns panics into errors: the harness of the end-to-end tests panics if it waits for something
+/// in vain.
 pub(crate) fn caught<T>(run: impl FnOnce() -> Result<T>) -> Result<T> {
     catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().cloned();
@@ -75,18 +77,19 @@ pub(crate) fn caught<T>(run: impl FnOnce() -> Result<T>) -> Result<T> {
     })
 }
 
-/// What differs between programs of ours and others.
+/// The differences between running our own programs and those of others.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct How {
-    /// gputrace's options.
+    /// Options of gputrace.
     pub(crate) options: &'static [&'static str],
-    /// The longest a run may take from one step to the next.
+    /// The longest time that a step of a run may take.
     pub(crate) patience: Duration,
-    /// Whether the program may fail, because it looks at results, and kernels compute nothing here.
+    /// Whether the program may fail because it checks results, although kernels compute nothing
+    /// here.
     pub(crate) may_fail: bool,
 }
 
-/// Programs of ours, and all that there is to record.
+/// Our own programs; everything is recorded.
 const OURS: How = How {
     options: &["-s"],
     patience: PATIENCE,
@@ -106,7 +109,7 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// Files for a run on a software GPU with these settings.
+    /// Creates the files for a run on a software GPU with these settings.
     pub(crate) fn new(settings: &str, how: How) -> Result<Self> {
         let place = Self {
             directory: tempfile::tempdir()?,
@@ -126,10 +129,10 @@ impl Place {
         Self::new(&scenario.toml(process::now()), how)
     }
 
-    /// Waits for the end of a program, or of gputrace with its program.
+    /// Waits for a program to end, or for gputrace together with its program.
     fn end(&self, running: &mut Running) -> Result<()> {
         let status = running.wait_within(self.how.patience);
-        // gputrace passes its program's status on. Being killed by a signal is not failing.
+        // gputrace passes on its program's status. Death by a signal does not count as a failure.
         let is_failure = status.code().is_some_and(|code| (1..128).contains(&code));
         ensure!(
             status.success() || self.how.may_fail && is_failure,
@@ -143,7 +146,7 @@ impl Place {
         self.directory.path().join(name)
     }
 
-    /// Has a command see the software GPU and write logs here.
+    /// Makes a command use the software GPU and write its logs here.
     fn prepare(&self, command: &mut Command) -> Result<()> {
         equip(command, self.directory.path())?;
         command.current_dir(self.directory.path());
@@ -154,7 +157,7 @@ impl Place {
         Truth::read(&self.at("truth"), &self.at("said"))
     }
 
-    /// gputrace, recording everything; the caller says what.
+    /// A gputrace command that records everything; the caller adds the program or process.
     fn gputrace(&self, gputrace: &Path) -> Result<Command> {
         let mut command = Command::new(gputrace);
         command
@@ -168,11 +171,12 @@ impl Place {
     }
 }
 
-/// Runs a scenario's program under gputrace from its start on, and gives the path of the capture to `look`.
+/// Runs a scenario's program under gputrace from the start, and passes the path of the capture to
+/// `look`.
 ///
 /// # Errors
 ///
-/// When the program or gputrace fails; and what `look` says.
+/// If the program or gputrace fails, and errors of `look`.
 pub fn launched<T>(
     scenario: &Scenario,
     release: &Release,
@@ -185,11 +189,13 @@ pub fn launched<T>(
     look(&place.at("out/run.gtcap"))
 }
 
-/// Starts a scenario's program, attaches in mid-run, and gives the path of the capture to `look` when it has ended.
+/// Starts a scenario's program, attaches while it runs, and passes the path of the capture to
+/// `look` when it has ended.
 ///
 /// # Errors
 ///
-/// When the program or gputrace fails, or the program is always done before it can be stopped; and what `look` says.
+/// If the program or gputrace fails, if the program ends before it can be stopped in every attempt,
+/// and errors of `look`.
 pub fn attached<T>(
     scenario: &Scenario,
     release: &Release,
@@ -206,10 +212,10 @@ pub fn attached<T>(
     bail!("it was done before it could be stopped, {ATTEMPTS} times")
 }
 
-/// gputrace's CPU time, and the time in which it was spent; s.
+/// CPU time of gputrace, and the wall time in which it was spent; s.
 pub(crate) type Spent = (f64, f64);
 
-/// Runs a scenario. The second part is of runs that gputrace attached to.
+/// Runs a scenario. The second value is present only for runs that gputrace attached to.
 fn run(
     scenario: &Scenario,
     release: &Release,
@@ -233,7 +239,7 @@ fn run(
     bail!("it was done before it could be stopped, {ATTEMPTS} times")
 }
 
-/// Reads what a run left behind.
+/// Reads the files that a run left behind.
 fn evidence(
     place: &Place,
     scenario: &Scenario,
@@ -256,7 +262,7 @@ fn evidence(
     Ok(evidence)
 }
 
-/// What gputrace says of a capture in a few tables.
+/// The summary tables that gputrace prints for a capture.
 fn summary(gputrace: &Path, capture: &Path) -> Result<String> {
     let output = Command::new(gputrace)
         .arg("summary")
@@ -267,7 +273,7 @@ fn summary(gputrace: &Path, capture: &Path) -> Result<String> {
     Ok(String::from_utf8(output.stdout)?)
 }
 
-/// Copies the files of a run into the directory that `GPUTRACE_FIDELITY_KEEP` names, if it does.
+/// Copies the files of a run into the directory named by `GPUTRACE_FIDELITY_KEEP`, if it is set.
 fn keep(place: &Place, scenario: &Scenario, release: &Release, cut: Option<&Cut>) -> Result<()> {
     let Some(to) = std::env::var_os("GPUTRACE_FIDELITY_KEEP") else {
         return Ok(());
@@ -289,7 +295,7 @@ fn keep(place: &Place, scenario: &Scenario, release: &Release, cut: Option<&Cut>
     Ok(())
 }
 
-/// Runs the program under gputrace from its start on.
+/// Runs the program under gputrace from the start.
 pub(crate) fn launch(place: &Place, gputrace: &Path, program: &Command) -> Result<()> {
     let mut command = place.gputrace(gputrace)?;
     command
@@ -299,14 +305,14 @@ pub(crate) fn launch(place: &Place, gputrace: &Path, program: &Command) -> Resul
     place.end(&mut Running::start("gputrace", &mut command))
 }
 
-/// What came of a program that was done before it could be stopped: nothing, unless it failed.
+/// Handles a program that ended before it could be stopped. This is no result, unless it failed.
 fn ended_early<T>(place: &Place, program: &mut Running) -> Result<Option<T>> {
     place.end(program)?;
     Ok(None)
 }
 
-/// Starts the program, stops it in mid-run, attaches, and lets it go on to its end. `None` if it was done before it
-/// could be stopped.
+/// Starts the program, stops it while it runs, attaches, and lets it run to its end. `None` if it
+/// ended before it could be stopped.
 pub(crate) fn attach(
     place: &Place,
     gputrace: &Path,
@@ -366,7 +372,7 @@ pub(crate) fn attach(
 }
 
 impl Place {
-    /// The truth up to now. What a stopped program is in the middle of writing is left out.
+    /// The truth up to now, without lines that a stopped program is in the middle of writing.
     fn truth_of_stopped(&self) -> Result<Truth> {
         let whole = tempfile::tempdir()?;
         for entry in fs::read_dir(self.at("truth"))? {
@@ -390,11 +396,11 @@ impl Place {
     }
 }
 
-/// Follows the logs of the software GPU while they grow. Only counts, because a program at work writes many
-/// thousands of lines a second.
+/// Follows the software GPU's logs while they grow. Only counts lines, because a running program
+/// writes many thousands of them per second.
 #[derive(Default)]
 struct Progress {
-    /// How much of each log has been read.
+    /// How many bytes of each log have been read.
     read: HashMap<PathBuf, u64>,
     dispatches: usize,
     copies: usize,
@@ -402,7 +408,7 @@ struct Progress {
 }
 
 impl Progress {
-    /// Reads what has been added, no further than to `moment`. A line that is not whole yet is left for the next time.
+    /// Reads what has been added, up to `moment`. An incomplete line is left for the next time.
     fn follow(&mut self, directory: &Path, moment: Moment) -> Result<()> {
         for entry in fs::read_dir(directory)? {
             let path = entry?.path();
@@ -412,7 +418,7 @@ impl Progress {
             let mut line = Vec::new();
             loop {
                 line.clear();
-                // The unused part of a log is zeros up to its end, without a line's end.
+                // The unused part of a log is filled with zeros and has no line end.
                 let length = (&mut file)
                     .take(MOST_OF_A_LINE)
                     .read_until(b'\n', &mut line)?;
@@ -432,7 +438,7 @@ impl Progress {
                 {
                     self.queues += 1;
                 }
-                // A program at work may write faster than this reads.
+                // A running program may write faster than this reads.
                 if self.has_come(moment) {
                     return Ok(());
                 }
@@ -450,10 +456,10 @@ impl Progress {
     }
 }
 
-/// No line of a log is longer: a copy of very many pieces.
+/// The maximum length of a line in a log: a copy with very many pieces.
 const MOST_OF_A_LINE: u64 = 1 << 20;
 
-/// Waits until all threads of a process group are stopped; returns its processes.
+/// Waits until all threads of a process group are stopped. Returns its processes.
 fn stopped_group(leader: u32, deadline: Instant) -> Result<Vec<u32>> {
     loop {
         let members = group(leader)?;
@@ -477,7 +483,7 @@ fn stopped_group(leader: u32, deadline: Instant) -> Result<Vec<u32>> {
     }
 }
 
-/// The processes of a group that have not ended.
+/// The running processes of a group.
 fn group(leader: u32) -> Result<Vec<u32>> {
     let mut members = Vec::new();
     for entry in fs::read_dir("/proc")? {
@@ -485,7 +491,7 @@ fn group(leader: u32) -> Result<Vec<u32>> {
         let Some(pid) = name.to_str().and_then(|name| name.parse().ok()) else {
             continue;
         };
-        // One that has gone in the meantime is no member any more.
+        // The process has ended in the meantime.
         let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat")) else {
             continue;
         };
@@ -499,7 +505,7 @@ fn group(leader: u32) -> Result<Vec<u32>> {
     Ok(members)
 }
 
-/// State and process group in `/proc/PID/stat`; the name before them may hold anything.
+/// State and process group from `/proc/PID/stat`. The name before them may contain anything.
 fn fields(stat: &str) -> Option<(&str, u32)> {
     let mut words = stat.rsplit_once(')')?.1.split_whitespace();
     let state = words.next()?;

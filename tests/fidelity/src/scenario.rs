@@ -1,18 +1,18 @@
-//! What to run: the axes of the matrix.
+//! Scenarios to run: the axes of the matrix.
 
 use std::fmt;
 
-/// How the recorder comes.
+/// How the recorder gets to the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Mode {
     /// `gputrace -- program`.
     Launch,
-    /// `gputrace -p PID`, while the program is at work.
+    /// `gputrace -p PID`, while the program is running.
     Attach,
 }
 
 impl Mode {
-    /// Both.
+    /// Both modes.
     pub const ALL: [Self; 2] = [Self::Launch, Self::Attach];
 }
 
@@ -25,22 +25,23 @@ impl fmt::Display for Mode {
     }
 }
 
-/// What the GPUs' clocks do.
+/// Behaviour of the GPUs' clocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Clock {
-    /// They run at their nominal rate from 0 on.
+    /// They run at their nominal rate, starting at 0.
     Plain,
-    /// They began elsewhere and run 80 ppm too fast.
+    /// They have an offset and run 80 ppm too fast.
     Drift,
-    /// As [`Clock::Drift`], and they leap, forwards and backwards, every 0.7 s.
+    /// Like [`Clock::Drift`], with jumps forwards and backwards every 0.7 s.
     Jump,
 }
 
 impl Clock {
-    /// All of them.
+    /// All clocks.
     pub const ALL: [Self; 3] = [Self::Plain, Self::Drift, Self::Jump];
 
-    /// The clock's table in the software GPU's configuration. `now` is ns `CLOCK_BOOTTIME`, `hz` the nominal rate.
+    /// The clock's table in the software GPU's configuration. `now` is in ns of `CLOCK_BOOTTIME`;
+    /// `hz` is the nominal rate.
     fn toml(self, now: u64, hz: u64) -> String {
         let (offset, drift) = match self {
             Self::Plain => (0, 0),
@@ -70,10 +71,10 @@ impl Clock {
     }
 }
 
-/// Leaps of a clock: enough for the longest run.
+/// Number of clock jumps, which suffices for the longest run.
 const LEAPS: u64 = 60;
 
-/// From one leap to the next, ns.
+/// Time between jumps, ns.
 const LEAP_EVERY: u64 = 700_000_000;
 
 impl fmt::Display for Clock {
@@ -96,7 +97,7 @@ pub enum ReadIndex {
 }
 
 impl ReadIndex {
-    /// Both.
+    /// Both ways.
     pub const ALL: [Self; 2] = [Self::Prompt, Self::Late];
 }
 
@@ -109,59 +110,61 @@ impl fmt::Display for ReadIndex {
     }
 }
 
-/// When, by what the GPU has done, the recorder attaches.
+/// The moment to attach, in terms of the GPU's progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Moment {
-    /// After so many dispatches.
+    /// After this many dispatches.
     Dispatches(usize),
-    /// After so many copies.
+    /// After this many copies.
     Copies(usize),
-    /// When so many AQL queues have come.
+    /// When this many AQL queues have been created.
     Queues(usize),
 }
 
-/// A program and how it is run.
+/// A program, and how to run it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Workload {
-    /// For the report.
+    /// Title for the report.
     pub title: &'static str,
-    /// Program of `tests/workloads/gpu`.
+    /// Name of a program in `tests/workloads/gpu`.
     pub program: &'static str,
-    /// Its arguments when launched, `{objects}` being the directory of code objects.
+    /// Its arguments when launched; `{objects}` stands for the directory of code objects.
     pub arguments: &'static [&'static str],
-    /// Its arguments when attached to: it must go on for a while.
+    /// Its arguments when attached to. The program must then run for a while.
     pub attach_arguments: &'static [&'static str],
-    /// How long a kernel takes when launched, as the configuration has it.
+    /// Duration of a kernel when launched, in the form of the configuration.
     pub duration: &'static str,
-    /// How long a kernel takes when attached to.
+    /// Duration of a kernel when attached to.
     pub attach_duration: &'static str,
-    /// Tables of single kernels' times when attached to.
+    /// Configuration tables for the durations of single kernels when attached to.
     pub attach_kernels: &'static str,
     /// When to attach.
     pub moment: Moment,
-    /// GPUs.
+    /// Number of GPUs.
     pub gpus: u32,
-    /// Whether it launches kernels from one thread of one process.
+    /// Whether one thread of one process launches all kernels.
     pub one_thread: bool,
-    /// Kernels of a graph.
+    /// Number of kernels in a graph.
     pub graph_nodes: usize,
-    /// Whether it uses HIP; else HSA only.
+    /// Whether it uses HIP; otherwise it uses only HSA.
     pub is_hip: bool,
-    /// Whether it needs a runtime with a compiler inside.
+    /// Whether it needs a runtime that contains a compiler.
     pub compiles: bool,
-    /// Whether HIP leaves its packets to threads of its own (`AMD_DIRECT_DISPATCH=0`). Which call asked for them is known
-    /// from the program's start on only, so it is not attached to.
+    /// Whether HIP leaves submission to threads of its own (`AMD_DIRECT_DISPATCH=0`). The
+    /// requesting calls are then known only if recording started with the program, so such a
+    /// program is not attached to.
     pub deferred: bool,
     /// Whether it has classes of kernels whose estimated means are compared with the truth.
     pub is_mix: bool,
 }
 
-/// Of what is not attached to.
+/// For programs that are not attached to.
 const NEVER: Moment = Moment::Dispatches(0);
 
 const DRAWN: &str = "{ uniform_ns = [1_000, 30_000] }";
 
-/// The first three kernels of `hsa_dispatch`, with a doorbell each, take so long that attaching falls into one of them.
+/// The first three kernels of `hsa_dispatch`, with a doorbell each, take long enough that attaching
+/// happens during one of them.
 const FIRST_THREE: &str =
     "[[kernel]]\nmax_work_items = 192\nduration = { fixed_ns = 300_000_000 }\n";
 
@@ -193,7 +196,7 @@ pub(crate) const fn workload(
 pub const WORKLOADS: [Workload; 13] = [
     Workload {
         arguments: &["5000"],
-        // More than a queue holds, so that the program has to wait.
+        // More packets than a queue holds, so that the program has to wait.
         attach_arguments: &["25000"],
         ..workload(
             "many kernels, one stream",
@@ -209,7 +212,8 @@ pub const WORKLOADS: [Workload; 13] = [
     },
     Workload {
         arguments: &["50", "40"],
-        // More than a queue holds here, too: else all may be submitted before it is stopped.
+        // Again more packets than a queue holds; otherwise all may be submitted before the program
+        // is stopped.
         attach_arguments: &["50", "700"],
         graph_nodes: 50,
         ..workload(
@@ -221,7 +225,8 @@ pub const WORKLOADS: [Workload; 13] = [
     Workload {
         gpus: 2,
         one_thread: false,
-        // Most of the copies of runs that are attached to: however late that is, enough of them follow.
+        // Attached runs get most of their copies here: however late gputrace attaches, enough
+        // copies follow.
         attach_arguments: &["500"],
         ..workload("two GPUs, a thread each", "devices", Moment::Dispatches(4))
     },
@@ -255,7 +260,7 @@ pub const WORKLOADS: [Workload; 13] = [
         attach_duration: "{ fixed_ns = 2_000_000 }",
         attach_kernels: FIRST_THREE,
         is_hip: false,
-        // The third packet is under way then; the next doorbell is for eight.
+        // Attaches during the third packet. The next doorbell is for eight packets.
         ..workload(
             "HSA only, attached before a batch",
             "hsa_dispatch",
@@ -296,9 +301,9 @@ pub const WORKLOADS: [Workload; 13] = [
 pub struct Scenario {
     /// What runs.
     pub workload: &'static Workload,
-    /// How the recorder comes.
+    /// How the recorder gets to the program.
     pub mode: Mode,
-    /// What the clocks do.
+    /// Behaviour of the clocks.
     pub clock: Clock,
     /// How read indices are reported.
     pub read_index: ReadIndex,
@@ -315,7 +320,7 @@ impl fmt::Display for Scenario {
 }
 
 impl Scenario {
-    /// All combinations; with `quick` each value of each axis a few times.
+    /// All combinations; with `quick`, each value of each axis a few times.
     #[must_use]
     pub fn matrix(quick: bool) -> Vec<Self> {
         let mut scenarios = Vec::new();
@@ -343,7 +348,7 @@ impl Scenario {
         scenarios
     }
 
-    /// The software GPU's configuration. `now` is ns `CLOCK_BOOTTIME`.
+    /// The software GPU's configuration. `now` is in ns of `CLOCK_BOOTTIME`.
     #[must_use]
     pub fn toml(&self, now: u64) -> String {
         let duration = match self.mode {
@@ -351,7 +356,7 @@ impl Scenario {
             Mode::Attach => self.workload.attach_duration,
         };
         let mut toml = format!("default_duration = {duration}\n");
-        // Tables come after plain keys.
+        // Tables must follow plain keys.
         toml.push_str("[queue]\n");
         if self.workload.is_mix {
             // A GPU has found out within microseconds that a doorbell has rung.

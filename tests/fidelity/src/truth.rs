@@ -1,4 +1,4 @@
-//! What really happened: the logs of the software GPU and of the workloads.
+//! What really happened, from the logs of the software GPU and of the workloads.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -12,44 +12,45 @@ use gputrace_harness::{
 };
 use gputrace_softgpu::truth::{Copy, Dispatch, QueueKind, Record, Scratch, read_directory};
 
-/// An AQL queue that the software GPU was given.
+/// An AQL queue of the software GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AqlQueue {
     /// Process id.
     pub pid: u32,
-    /// Number, as KFD has it.
+    /// Queue number assigned by KFD.
     pub number: u32,
     /// Address of `amd_queue_t` in the process.
     pub address: u64,
-    /// Whether it went again.
+    /// Whether it was destroyed.
     pub ended: bool,
 }
 
-/// Everything that was written down while a workload ran.
+/// Everything logged while a workload ran.
 #[derive(Debug, Default)]
 pub struct Truth {
-    /// Kernels that the GPU executed.
+    /// Kernels executed by the GPU.
     pub dispatches: Vec<Dispatch>,
-    /// Copies that the GPU's engines did.
+    /// Copies done by the GPU's engines.
     pub copies: Vec<Copy>,
-    /// What the runtime did about scratch memory when it was asked.
+    /// The runtime's answers to requests for scratch memory.
     pub scratch: Vec<Scratch>,
     /// AQL queues.
     pub queues: Vec<AqlQueue>,
-    /// What the workload says it launched, in its order.
+    /// The workload's log of its launches, in order.
     pub launches: Vec<Launch>,
-    /// Queues of ROCr's own, by process and KFD's number: see the crate's rules.
+    /// ROCr's own queues, by process and KFD queue number; see the crate's rules.
     pub internal: BTreeSet<(u32, u32)>,
-    /// What the software GPU did not know.
+    /// What was unknown to the software GPU.
     pub unknown: Vec<String>,
 }
 
 impl Truth {
-    /// Reads the software GPU's logs in `directory`, and the workload's log `said`, which may be missing.
+    /// Reads the software GPU's logs in `directory`, and the workload's log `said`, which may be
+    /// missing.
     ///
     /// # Errors
     ///
-    /// When a log cannot be read.
+    /// If a log cannot be read.
     pub fn read(directory: &Path, said: &Path) -> Result<Self> {
         let mut truth = Self::default();
         for record in read_directory(directory)? {
@@ -90,11 +91,12 @@ impl Truth {
         Ok(truth)
     }
 
-    /// Checks that the workload did what it says: else there is nothing to compare a recording with.
+    /// Checks that the workload did what its log says. Otherwise there is nothing to compare a
+    /// recording with.
     ///
     /// # Errors
     ///
-    /// Says what differs.
+    /// Describes the difference.
     pub fn check(&self) -> Result<()> {
         ensure!(
             self.unknown.is_empty(),
@@ -118,7 +120,7 @@ impl Truth {
         Ok(())
     }
 
-    /// Whether a dispatch was in a queue of ROCr's own.
+    /// Whether a dispatch was in one of ROCr's own queues.
     #[must_use]
     pub fn is_internal(&self, dispatch: &Dispatch) -> bool {
         self.internal
@@ -126,7 +128,7 @@ impl Truth {
     }
 }
 
-/// Queues with nothing but kernels of code that is listed nowhere.
+/// Queues that carried only kernels of code that ROCr does not list.
 fn internal(dispatches: &[Dispatch]) -> BTreeSet<(u32, u32)> {
     let mut named: BTreeMap<(u32, u32), bool> = BTreeMap::new();
     for dispatch in dispatches {

@@ -1,5 +1,5 @@
-//! What `--memory-allocation-trace` finds on real runtimes, asked for through rocpd's views: the allocations that the
-//! program made through HIP, and all that HIP asked HSA for.
+//! What `--memory-allocation-trace` finds on real runtimes, queried through rocpd's views: the
+//! allocations that the program made through HIP, and everything that HIP requested from HSA.
 
 #![allow(clippy::panic, reason = "test code outside of #[test] functions")]
 #![expect(clippy::expect_used, reason = "tests")]
@@ -24,7 +24,7 @@ use support::{gputrace, record, release};
 const VIEW: &str = "SELECT type, level, agent_type, address, size, stack_id, pid, tid, start, \"end\" FROM memory_allocations \
                     ORDER BY stack_id";
 
-/// Records a program that copies.
+/// Records a program that makes copies.
 fn record_copies(release: &Release, place: &Path, options: &[&str]) {
     let workload = WORKLOADS.iter().find(|workload| workload.title == "copies");
     let workload = workload.expect("the workload that copies");
@@ -46,7 +46,7 @@ fn record_for_rocpd(program: &Command, place: &Path, settings: &str, options: &[
     );
 }
 
-/// The rows of a question.
+/// The rows returned by a query.
 fn rows(place: &Path, sql: &str) -> Vec<Value> {
     let answer = Command::new(gputrace())
         .arg("query")
@@ -77,7 +77,7 @@ fn succeeded(call: &&Call) -> bool {
     matches!(call.how, CallEnd::Returned(status) if status as u32 == 0)
 }
 
-/// What a call of HSA's should be in the view: its type, level, address and size.
+/// The expected row for an HSA call: type, level, address and size.
 fn expected(trace: &Trace, call: &Call) -> Option<(&'static str, &'static str, u64, u64)> {
     let [first, size, ..] = call.args;
     Some(match allocation(trace.name(call))? {
@@ -97,7 +97,7 @@ fn on(name: &str) {
     trace.assert_lossless();
     let found = rows(place.path(), VIEW);
 
-    // Each of HSA's calls, and nothing else.
+    // Each HSA call, and nothing else.
     let mut calls: BTreeMap<u64, _> = BTreeMap::new();
     for call in trace.calls.iter().filter(succeeded) {
         if let Some(expected) = expected(&trace, call) {
@@ -126,7 +126,7 @@ fn on(name: &str) {
         );
     }
 
-    // What the program asked HIP for is on the GPU, and freed.
+    // What the program requested from HIP is on the GPU, and is freed.
     let asked: Vec<&Call> = trace.calls_of("hipMalloc").filter(succeeded).collect();
     assert!(!asked.is_empty(), "the program allocates nothing");
     for call in asked {
@@ -177,10 +177,11 @@ fn agents_are_known_without_their_kernels() {
     assert_eq!(known.len(), 2, "of the CPU and of the GPU: {known:?}");
 }
 
-/// What a call of HIP's did to memory: whether it frees, address, and bytes where they are among the arguments.
+/// The effect of a HIP call on memory: whether it frees, the address, and the size if it is among
+/// the arguments.
 type Done = (bool, u64, Option<u64>);
 
-/// What each call did, of those that succeeded.
+/// The effect of a call, if it succeeded.
 fn hip_call(trace: &Trace, call: &Call) -> Option<Done> {
     let [first, second, ..] = call.args;
     Some(match trace.name(call) {
@@ -198,7 +199,8 @@ fn hip_call(trace: &Trace, call: &Call) -> Option<Done> {
     })
 }
 
-/// The ledger of what the program asked HIP for is that of its calls, and is balanced at the end.
+/// Checks that the ledger of HIP allocations matches the program's calls, and is balanced at the
+/// end.
 fn hip_ledger(
     name: &str,
     program: &'static str,
@@ -243,7 +245,7 @@ fn hip_ledger(
         } else {
             live.insert(address, bytes);
         }
-        // Which GPU it is on is known of what comes from HSA.
+        // The GPU is known for allocations seen through HSA.
         if word(row, "name") == "hipMalloc" {
             assert_ne!(number(row, "gpu_id"), 0, "ROCm {name}: {row}");
         }
@@ -261,7 +263,7 @@ fn hip_ledger(
             .iter()
             .any(|notice| notice.text.contains(text))
     };
-    assert!(said("Memory that HIP was asked for"), "{:?}", trace.notices);
+    assert!(said("Memory requested from HIP"), "{:?}", trace.notices);
 }
 
 #[test]
@@ -297,7 +299,8 @@ fn all_kinds_of_memory_are_in_the_ledger_of_hip() {
     }
 }
 
-/// What the program said of itself: handle and bytes of each allocation, the first two of which it released, in the other order.
+/// The program's log: handle and bytes of each allocation. It released the first two, in reverse
+/// order.
 fn handles(place: &Path) -> Vec<(u64, u64)> {
     let said = said::read(&place.join("said")).expect("what the program said");
     let lines = said.into_iter().map(|said| match said {
@@ -315,7 +318,7 @@ fn pages_without_addresses_are_allocations() {
     let place = tempfile::tempdir().expect("a directory");
     let place = place.path();
     let command = support::program(&release, "hsa_vmem", &[]);
-    // From there on ROCr has them.
+    // ROCr supports them from this version on.
     let settings = "kfd_minor = 15\n";
     record_for_rocpd(&command, place, settings, &["--memory-allocation-trace"]);
     let said = handles(place);

@@ -1,5 +1,5 @@
-//! Flags and structures among the arguments of calls, on real runtimes that do what they are asked for: shown as the program that
-//! gave them, or got them, says.
+//! Flags and structures in the arguments of calls, on real runtimes that do what is requested. They
+//! must be shown as logged by the program that passed or received them.
 
 #![allow(clippy::panic, reason = "test code outside of #[test] functions")]
 #![expect(clippy::expect_used, reason = "tests")]

@@ -1,4 +1,4 @@
-//! What was there before gputrace came: queues and streams that a running program had made.
+//! Queues and streams that a running program had created before gputrace attached.
 
 #![allow(clippy::panic, reason = "test code outside of #[test] functions")]
 
@@ -15,7 +15,7 @@ use gputrace_timeline::gpu::Dispatch;
 
 use support::{gputrace, release};
 
-/// Streams of the program.
+/// Number of streams of the program.
 const STREAMS: usize = 4;
 
 fn on(name: &str) {
@@ -26,8 +26,9 @@ fn on(name: &str) {
     else {
         panic!("the workload with four streams");
     };
-    // More than the queues hold, so that the last third can be submitted only as the GPU works: for a
-    // second after the moment, it cannot be over. Each stream and its queue has been used by then.
+    // More than the queues can hold, so that the last third can be submitted only as the GPU works:
+    // for a second after that moment, it cannot be finished. By then each stream and its queue has
+    // been used.
     let workload = Workload {
         attach_arguments: &["2000"],
         attach_duration: "{ fixed_ns = 500_000 }",

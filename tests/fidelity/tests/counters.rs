@@ -1,5 +1,5 @@
-//! `--counters` with kernels of a real runtime: what was read while each of them ran. The driver's files for
-//! them are made up, in a mount namespace of the test's own.
+//! `--counters` with kernels on a real runtime: the values read while each kernel ran. The driver's
+//! files are simulated, in a mount namespace of the test.
 
 #![allow(
     clippy::panic,
@@ -17,10 +17,11 @@ use serde_json::Value;
 
 use support::{gputrace, program, record_by, release};
 
-/// Long enough for several readings, also on a busy machine.
+/// Long enough for several readings, even on a busy machine.
 const SETTINGS: &str = "default_duration = { fixed_ns = 200_000_000 }\n";
 
-/// Puts files of the software GPU's driver where amdgpu has them, and then runs the rest. KFD's own are the software GPU's.
+/// Puts files of the software GPU's driver where amdgpu has them, and then runs the rest. KFD's own
+/// files are those of the software GPU.
 const FILES: &str = r#"
 set -e
 mount -t tmpfs none /sys/class
@@ -32,7 +33,7 @@ echo 250500000 > $device/hwmon/hwmon0/power1_average
 exec "$@"
 "#;
 
-/// From when to when the GPU's files were read.
+/// The time ranges in which the GPU's files were read.
 fn reads(capture: &Path) -> Vec<(u64, u64)> {
     let mut reader = CaptureReader::open(capture).expect("the capture");
     let mut group = None;
@@ -40,7 +41,7 @@ fn reads(capture: &Path) -> Vec<(u64, u64)> {
     while let Some(block) = reader.next_block().expect("a whole capture") {
         match block {
             Block::Meta(Meta::Counter(counter)) if counter.name == "power1_average" => {
-                group = counter.group
+                group = counter.group;
             }
             Block::Meta(Meta::CounterValues(values)) => {
                 let read = values.read.expect("what was read");
@@ -149,6 +150,6 @@ fn kernels_have_what_was_read_while_they_ran() {
         csv.matches(",\"power1_average\",250.500000,").count(),
         kernels
     );
-    // Nothing came late, and nothing is missing.
+    // Nothing was late, and nothing is missing.
     assert!(!text.contains("counter collection"), "a remark");
 }

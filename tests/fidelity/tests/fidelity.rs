@@ -1,9 +1,10 @@
-//! Recordings against the truth: the smaller matrix, on the oldest release and on 6.4.3. ROCm 7.2.4 is in
-//! the whole matrix only: its runtime once ended with "corrupted size vs. prev_size" on two software GPUs.
+//! Compares recordings with the truth: the smaller matrix, on the oldest release and on 6.4.3. ROCm
+//! 7.2.4 is only in the whole matrix, because its runtime once ended with "corrupted size vs.
+//! prev_size" on two software GPUs.
 //!
-//! Each test asserts what must hold on every machine, however slow: everything is there once, with the right
-//! kernel, size, agent and API call, no window is violated, the accounts balance. How sharp times are, the report says
-//! (`cargo xtask fidelity`).
+//! The tests assert what must hold on every machine, however slow: everything is recorded once,
+//! with the right kernel, size, agent and API call, no window is violated, and the ledger balances.
+//! The report (`cargo xtask fidelity`) says how precise the times are.
 
 #![allow(clippy::panic, reason = "test code outside of #[test] functions")]
 
@@ -18,7 +19,7 @@ use gputrace_fidelity::{
 
 use support::{gputrace, release};
 
-/// Runs the scenarios of a mode from the quick matrix; fails with all that was wrong.
+/// Runs the scenarios of a mode from the quick matrix. Fails with a list of everything wrong.
 fn all_true(name: &str, mode: Mode) {
     let Some(release) = release(name) else { return };
     let mut sum = Figures::default();
@@ -29,7 +30,7 @@ fn all_true(name: &str, mode: Mode) {
     for scenario in Scenario::matrix(true) {
         if scenario.mode == mode && release.runs(scenario.workload) {
             let figures = measure(&scenario, &release, &gputrace());
-            // Shown with the failure of a test.
+            // Printed with the failure of a test.
             eprintln!(
                 "{scenario}: {} dispatches, {} copies, {:?}",
                 figures.dispatches.found, figures.copies.found, figures.flaws
@@ -43,7 +44,7 @@ fn all_true(name: &str, mode: Mode) {
         "ROCm {name}, {mode}: {:#?}",
         sum.flaws
     );
-    // Not for want of anything to compare.
+    // Make sure that there was something to compare.
     assert!(
         sum.dispatches.found > 1000 && sum.copies.found > 100,
         "{sum:?}"

@@ -1,5 +1,6 @@
-//! Every format holds the spans of the capture, for recordings of all programs that use GPUs, on real runtimes, by readers that are not
-//! ours. (Markers, regions, functions, collectives: the tests of those do the same.)
+//! Checks with third-party readers that every format holds the spans of the capture, for recordings
+//! of all programs that use GPUs, on real runtimes. (The tests of markers, regions, functions and
+//! collectives do the same for those.)
 
 #![allow(clippy::panic, reason = "test code outside of #[test] functions")]
 
@@ -13,7 +14,7 @@ use gputrace_fidelity::{
 
 use support::{gputrace, release};
 
-/// Programs that are no workloads of the fidelity matrix.
+/// Programs that are not in the fidelity matrix.
 const OTHERS: [Workload; 6] = [
     other("one vector addition", "vector_add", &[]),
     other("one of each", "features", &["{objects}/module.hsaco"]),
@@ -36,7 +37,7 @@ const fn other(
         duration: "{ uniform_ns = [1_000, 30_000] }",
         attach_duration: "",
         attach_kernels: "",
-        // Nothing is attached to here.
+        // None of these is attached to.
         moment: Moment::Dispatches(0),
         gpus: 1,
         one_thread: false,
@@ -48,10 +49,10 @@ const fn other(
     }
 }
 
-/// What is recorded on a release that has no row in [`ON`].
+/// What is recorded on releases without a row in [`ON`].
 const ANYWHERE: &[&str] = &["many kernels, one stream", "one of each"];
 
-/// Which titles are recorded on which release. Together they are all.
+/// Which workloads are recorded on which release. Together they cover all workloads.
 const ON: [(&str, &[&str]); 4] = [
     (
         "5.2.3",
@@ -98,7 +99,7 @@ fn programs() -> impl Iterator<Item = &'static Workload> {
     WORKLOADS.iter().chain(&OTHERS)
 }
 
-/// Runs what is to be run on a release, and compares.
+/// Runs and compares everything assigned to a release.
 fn all_agree(name: &str) {
     let Some(python) = formats::python() else {
         return;
@@ -114,7 +115,8 @@ fn all_agree(name: &str) {
             workload,
             mode: Mode::Launch,
             clock: Clock::Drift,
-            // ROCr asks a GPU that wants scratch memory for the packet at the read index, and asserts that it is valid.
+            // When a GPU asks for scratch memory, ROCr looks at the packet at the read index, and
+            // asserts that it is valid.
             read_index: match workload.program {
                 "features" => ReadIndex::Prompt,
                 _ => ReadIndex::Late,

@@ -1,5 +1,5 @@
-//! A runtime whose own structures are not where they are known to be: nothing wrong is shown, and what is lost by it is
-//! said, once.
+//! A runtime whose internal structures have unknown layouts: nothing wrong may be shown, and the
+//! resulting loss must be reported once.
 
 #![expect(clippy::expect_used, reason = "tests")]
 
@@ -12,7 +12,7 @@ use gputrace_fidelity::{release::SIMROCM_NEWER, scenario::WORKLOADS};
 
 use support::{record, release};
 
-/// The remarks on layouts in a recording of copies and kernels by the stand-ins with these behaviours.
+/// The remarks on layouts in a recording of copies and kernels by stand-ins with these behaviours.
 fn remarks(newer: &str) -> Option<Vec<String>> {
     let release = release(SIMROCM_NEWER)?;
     let workload = WORKLOADS.iter().find(|workload| workload.title == "copies");

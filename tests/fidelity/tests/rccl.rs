@@ -1,5 +1,5 @@
-//! Every call of Debian's RCCL, with its arguments and its result, against what the program wrote down. The real library makes
-//! communicators of one and of two ranks on two software GPUs.
+//! Compares every call of Debian's RCCL, with its arguments and result, with the program's own log.
+//! The real library creates communicators of one and of two ranks on two software GPUs.
 
 mod support;
 
@@ -46,7 +46,7 @@ fn arguments_and_results_are_the_programs() {
         .status();
     assert!(built.expect("gcc").success(), "the program cannot be built");
 
-    // By env, as other programs of another release.
+    // Through `env`, like other programs of another release.
     let mut command = Command::new("env");
     command
         .arg(format!("LD_LIBRARY_PATH={}", libraries.display()))
@@ -60,7 +60,7 @@ fn arguments_and_results_are_the_programs() {
     let mut shown: Vec<String> = trace
         .calls
         .iter()
-        // What RCCL calls of itself, the program does not know.
+        // The program does not know of calls that RCCL makes itself.
         .filter(|call| call.parent == 0)
         .map(|call| {
             let info = trace.function(call);
@@ -72,7 +72,7 @@ fn arguments_and_results_are_the_programs() {
         .collect();
     let said = fs::read_to_string(place.join("rccl.txt")).expect("the program's account");
     let mut said: Vec<&str> = said.lines().collect();
-    // Two threads call at the same time.
+    // Two threads make calls at the same time.
     shown.sort_unstable();
     said.sort_unstable();
     assert_eq!(shown, said);

@@ -4,7 +4,7 @@
 //!
 //! `GPUTRACE_FIDELITY_KEEP` keeps what a run leaves behind. Of that, a recording has the capture,
 //! the logs of the GPU in one file and what the program said, packed by zstd, and the cut. If a
-//! change of the figures is meant, `GPUTRACE_UPDATE=1` writes the new ones.
+//! change of the figures is meant, `UPDATE_EXPECT=1` writes the new ones.
 
 #![allow(
     clippy::panic,
@@ -126,7 +126,7 @@ fn recordings_are_as_true_as_they_were_to_the_last_figure() {
         let figures = compare(&evidence(name));
         assert!(figures.flaws.is_empty(), "{name}: {:#?}", figures.flaws);
         let (text, expected) = (text(&figures), place(name).join("expected"));
-        if std::env::var_os("GPUTRACE_UPDATE").is_some() {
+        if std::env::var_os("UPDATE_EXPECT").is_some() {
             fs::write(&expected, &text).expect("the figures");
         }
         assert_eq!(

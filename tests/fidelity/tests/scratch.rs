@@ -1,5 +1,5 @@
-//! What `--scratch-memory-trace` finds on real runtimes, held against what the packet processor asked them for and what they
-//! wrote into the queue's descriptor.
+//! Compares what `--scratch-memory-trace` finds on real runtimes with the packet processor's
+//! requests and the runtimes' changes of the queue descriptor.
 
 #![allow(
     clippy::panic,
@@ -18,8 +18,8 @@ use serde_json::Value;
 
 use support::{gputrace, program, release};
 
-/// Long enough for the recorder to look while the kernel has its memory, and while its queue has none afterwards, also on a busy
-/// machine: HIP's own kernels are the last in the queue.
+/// Long enough for the recorder to look while the kernel has its memory, and again while its queue
+/// has none, even on a busy machine: HIP's own kernels are the last in the queue.
 const SETTINGS: &str = "default_duration = { fixed_ns = 1_000_000 }
 [[kernel]]
 name = \"uses_scratch\"
@@ -31,13 +31,14 @@ duration = { fixed_ns = 500_000_000 }
 
 const COLUMNS: &str = r#""Kind","Operation","Agent_Id","Queue_Id","Thread_Id","Alloc_Flags","Start_Timestamp","End_Timestamp","Allocation_Size""#;
 
-/// Records a program with a kernel that needs scratch memory; the outputs are `out/run_…` in `place`.
+/// Records a program with a kernel that needs scratch memory. The outputs are `out/run_…` in
+/// `place`.
 fn record(release: &Release, place: &Path, option: &str) {
     let program = program(release, "features", &["{objects}/module.hsaco"]);
     support::record(&program, place, SETTINGS, &[option, "-f", "csv,json,rocpd"]);
 }
 
-/// A change of the scratch memory of a queue.
+/// A change of a queue's scratch memory.
 #[derive(Debug, PartialEq, Eq)]
 struct Change {
     frees: bool,
@@ -48,7 +49,7 @@ struct Change {
     end: u64,
 }
 
-/// The changes that the packet processor saw.
+/// The changes seen by the packet processor.
 fn expected(truth: &Truth) -> Vec<Change> {
     let mut changes = Vec::new();
     for one in &truth.scratch {
@@ -121,7 +122,7 @@ fn on(name: &str) {
         let size = if expected.frees { 0 } else { expected.bytes };
         assert_eq!(number(&record["allocation_size"]), size);
         assert_eq!(number(&record["gputrace"]["address"]), expected.address);
-        // The look before saw what was before, this one what was after.
+        // The previous look saw the old state, and this one the new state.
         let (begin, end) = (
             number(&record["start_timestamp"]),
             number(&record["end_timestamp"]),

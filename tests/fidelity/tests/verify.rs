@@ -1,8 +1,10 @@
-//! `gputrace verify` on the software GPU: it finds nothing wrong where nothing is, and with each fault it says what is wrong.
+//! `gputrace verify` on the software GPU: without faults it must find nothing wrong, and for each
+//! fault it must say what is wrong.
 //!
-//! What a run says of clocks and of means is statistics: one reading of a clock that lost its
-//! processor changes it. Tests assert those rows only if their names end in `_by_the_figures`, and
-//! print the numbers behind them. The rest holds on every machine, however slow.
+//! What a run says about clocks and means is statistics: a single reading of a clock by a thread
+//! that lost its CPU changes it. Tests assert those rows only if their names end in
+//! `_by_the_figures`, and print the numbers behind them. All other rows hold on every machine,
+//! however slow.
 
 #![allow(
     clippy::panic,
@@ -30,10 +32,10 @@ use serde_json::Value;
 
 use support::{gputrace, release};
 
-/// What the software GPU has to know of the kernels.
+/// The software GPU's settings for the kernels.
 const KERNELS: &str = include_str!("../../workloads/verify/softgpu.toml");
 
-/// The runtime that the bundled program loads: one that this machine's C library can load.
+/// The release used by the bundled program. This machine's C library must be able to load it.
 const RELEASE: &str = "5.2.3";
 
 /// Rows that are statistics of a run in real time.
@@ -45,17 +47,18 @@ const BY_THE_FIGURES: [&str; 5] = [
     "estimates",
 ];
 
-/// Copies that the program asks for.
+/// Number of copies that the program requests.
 const COPIES: u64 = 36;
 
-/// What came of it.
+/// The result of a run.
 struct Verified {
     output: Output,
     report: Value,
     text: String,
 }
 
-/// Runs `gputrace verify` in some modes; `None` if the test is to be skipped. A fault is put before or behind the settings.
+/// Runs `gputrace verify` in some modes; `None` if the test is to be skipped. A fault is put before
+/// or after the settings.
 fn verify(modes: &str, before: &str, behind: &str) -> Option<Verified> {
     release(RELEASE)?;
     let place = tempfile::tempdir().expect("a directory");
@@ -89,14 +92,14 @@ fn verify(modes: &str, before: &str, behind: &str) -> Option<Verified> {
     })
 }
 
-/// The report goes to strangers.
+/// Checks that the report, which is sent to strangers, does not identify anybody.
 fn names_nobody(text: &str, place: &Path) {
     let host = fs::read_to_string("/proc/sys/kernel/hostname").expect("the host's name");
     let place = place.to_string_lossy();
     for private in [&*place, "/tmp", "/home", "/root", "/usr", "libhsa"] {
         assert!(!text.contains(private), "{private} is in {text}");
     }
-    // Names of a few letters are in words.
+    // Short host names occur within words.
     let host = host.trim();
     assert!(
         host.len() < 6 || !text.contains(host),
@@ -105,7 +108,7 @@ fn names_nobody(text: &str, place: &Path) {
 }
 
 impl Verified {
-    /// All rows, each behind the name of its section.
+    /// All rows, each with the name of its section.
     fn all(&self) -> impl Iterator<Item = (&Value, &Value)> {
         let sections = self.report["sections"].as_array().expect("sections");
         sections.iter().flat_map(|section| {
@@ -114,7 +117,7 @@ impl Verified {
         })
     }
 
-    /// Names of the rows with this status, each with how often.
+    /// Names of the rows with this status, with their counts.
     fn rows(&self, status: &str) -> BTreeMap<String, usize> {
         let mut names = BTreeMap::new();
         for (_, row) in self.all().filter(|(_, row)| row["status"] == status) {
@@ -132,7 +135,7 @@ impl Verified {
             .unwrap_or_else(|| panic!("no {figure} in {row}"))
     }
 
-    /// These rows are wrong, perhaps others, and the exit code says so.
+    /// Checks that no window is violated.
     fn assert_windows_hold(&self) {
         assert_eq!(
             self.figure("windows", "violated") as u64,
@@ -142,6 +145,7 @@ impl Verified {
         );
     }
 
+    /// Checks that these rows are wrong, perhaps among others, and that the exit code shows it.
     fn assert_wrong(&self, rows: &[&str]) {
         let wrong = self.rows("wrong");
         for row in rows {
@@ -155,14 +159,15 @@ impl Verified {
         assert_eq!(self.report["verdict"], "wrong");
     }
 
-    /// What is wrong alone: the whole report is longer than what is kept of a test's output.
+    /// Only the rows that are wrong, because the whole report is longer than what is kept of a
+    /// test's output.
     fn wrong(&self) -> Vec<(&Value, &Value)> {
         self.all()
             .filter(|(_, row)| row["status"] == "wrong")
             .collect()
     }
 
-    /// The exit code and the verdict are what the rows say.
+    /// Checks that the exit code and the verdict agree with the rows.
     fn assert_says(&self, right: bool) {
         let code = if right { 0 } else { 1 };
         assert_eq!(self.output.status.code(), Some(code), "{:?}", self.output);
@@ -172,7 +177,7 @@ impl Verified {
         );
     }
 
-    /// Nothing is wrong that holds on every machine.
+    /// Checks that nothing is wrong among the rows that hold on every machine.
     fn assert_right_but_for_figures(&self) {
         let all = self.wrong();
         let mut wrong = all.clone();
@@ -203,7 +208,7 @@ fn is_by_the_figures(row: &Value) -> bool {
     match (name, number("exact"), number("timed")) {
         ("copies" | "copies by kernels", Some(exact), Some(timed)) => {
             let found = row["found"].as_str().expect("what was found");
-            let is_possible = !found.contains("cannot have run");
+            let is_possible = !found.contains("impossible times");
             is_possible
                 && (exact < timed * 0.95 || number("off_max_ns").is_some_and(|off| off > 1e5))
         }
@@ -236,7 +241,7 @@ fn print_figures(section: &Value, row: &Value) {
     }
 }
 
-/// A `[[fault]]` that befalls the bundled program's kernels.
+/// A `[[fault]]` that affects the bundled program's kernels.
 fn fault(kind: &str) -> String {
     format!("[[fault]]\nkind = {kind}\nkernel = \"gputrace_spin_*\"\n")
 }
@@ -302,7 +307,7 @@ fn without_faults_all_is_right_by_the_figures() {
 /// A run with another clock and a late read index.
 fn another_clock() -> Option<Verified> {
     let before = "[[agent]]\ngfx = \"gfx1030\"\ndevice_id = 0x73bf\nclock = { drift_ppb = 80_000, offset_ticks = 99 }\n";
-    // The settings end in their table about queues.
+    // The settings end with their table about queues.
     let behind = "read_index_step = 16\nread_index_delay_ns = 300_000\n";
     verify("launch,attach", before, behind)
 }
@@ -411,7 +416,7 @@ fn what_never_completes_is_told() {
             return;
         };
         verified.assert_wrong(&["program"]);
-        // What was submitted is in the recording all the same.
+        // Everything submitted is in the recording nevertheless.
         assert_eq!(verified.rows("wrong").len(), 1, "{}", verified.text);
         assert_eq!(verified.figure("dispatches", "required") as u64, dispatches);
     }
@@ -432,7 +437,7 @@ fn a_read_index_that_stands_still_is_told() {
     let Some(verified) = verify("launch", "", "read_index_step = 100_000\n") else {
         return;
     };
-    // Right, but less is known.
+    // Nothing is wrong, but less is known.
     verified.assert_right_but_for_figures();
     let warnings = verified.rows("warning");
     assert!(warnings.contains_key("read index"), "{}", verified.text);

@@ -1,12 +1,13 @@
-//! Runs of the programs in `tests/workloads/gpu` on the [software GPU](gputrace_softgpu): what the tests of the software
-//! GPU's two ways into a program (`gputrace-mockkfd`, `gputrace-simrocm`) and those of recordings
-//! (`gputrace-fidelity`) have in common.
+//! Runs the programs in `tests/workloads/gpu` on the [software GPU](gputrace_softgpu). Shared by
+//! the tests of the software GPU's two interfaces for programs (`gputrace-mockkfd`,
+//! `gputrace-simrocm`) and those of recordings (`gputrace-fidelity`).
 //!
-//! * [`said`]: what a program says it did, in the file that `WORKLOAD_LOG` names;
-//! * [`run`](mod@run): runs a program, and holds what it says against what the GPU did;
-//! * [`rocm`]: the ROCm releases that were fetched, on which programs run.
+//! * [`said`]: what a program reports to have done, in the file that `WORKLOAD_LOG` names;
+//! * [`run`](mod@run): runs a program, and compares its report with what the GPU did;
+//! * [`rocm`]: the fetched ROCm releases, on which programs run.
 //!
-//! How a program comes to the software GPU is not known here: who starts it, prepares its command.
+//! This crate does not know how a program gets access to the software GPU: the caller prepares the
+//! command.
 
 pub mod rocm;
 pub mod run;

@@ -49,13 +49,14 @@ fn select(wanted: Option<&str>) -> Result<Vec<&'static str>, String> {
 
 pub use gputrace_releases::LIBRARY_DIRECTORY as LIBRARIES;
 
-/// Where this project keeps what it has fetched, by the XDG rules; `None` if neither `XDG_CACHE_HOME` nor `HOME` says.
+/// This project's cache directory by the XDG rules; `None` if neither `XDG_CACHE_HOME` nor `HOME`
+/// is set.
 #[must_use]
 pub fn cache() -> Option<PathBuf> {
     directory(env::var_os("XDG_CACHE_HOME"), env::var_os("HOME"))
 }
 
-/// A relative path is to be ignored.
+/// A relative path is ignored.
 fn directory(cache: Option<OsString>, home: Option<OsString>) -> Option<PathBuf> {
     let absolute =
         |path: Option<OsString>| path.map(PathBuf::from).filter(|path| path.is_absolute());
@@ -63,12 +64,13 @@ fn directory(cache: Option<OsString>, home: Option<OsString>) -> Option<PathBuf>
     Some(cache.join("gputrace"))
 }
 
-/// The root of a release, below which it has its files where Debian has them; `None` if it is not there. The ROCm of
-/// this machine's own Debian 12 stands for 5.2.3 where that was not fetched.
+/// The root of a release, below which its files have the same paths as in Debian; `None` if it is
+/// not available. The ROCm of this machine's own Debian 12 is used for 5.2.3 if that was not
+/// fetched.
 #[must_use]
 pub fn root(release: &str) -> Option<PathBuf> {
     let fetched = cache().map(|cache| cache.join("rocm").join(release).join("root"));
-    // Written last: without it the root is not whole.
+    // Written last: without it the root is incomplete.
     let fetched = fetched.filter(|root| root.join("PACKAGES").is_file());
     let machine = || {
         let root = Path::new("/");
@@ -78,7 +80,7 @@ pub fn root(release: &str) -> Option<PathBuf> {
     fetched.or_else(machine)
 }
 
-/// What to do about a release that is not there.
+/// How to get a missing release.
 #[must_use]
 pub fn missing(release: &str) -> String {
     format!("ROCm {release} is not there; `cargo xtask rocm --release {release} --fetch` gets it")

@@ -1,4 +1,4 @@
-//! Runs a program, and holds what it says against what the software GPU did.
+//! Runs a program, and compares its report with what the software GPU did.
 
 #![expect(
     clippy::expect_used,
@@ -16,29 +16,30 @@ use gputrace_softgpu::truth::{Copy, Dispatch, Other, Record, read_directory};
 
 use crate::said::{self, Direction, Launch, Said, Ticks, is_own, launch_of};
 
-/// How far HSA's conversion of ticks may be off, ns: it extrapolates between its samples of the clocks.
+/// Maximum error of HSA's conversion of ticks, ns: it extrapolates between its samples of the
+/// clocks.
 pub const CONVERSION_NS: u64 = 100_000;
 
 /// A finished run.
 #[derive(Debug)]
 pub struct Run {
-    /// How it ended; `None`: it was killed.
+    /// Its exit status; `None` if it was killed.
     pub status: Option<ExitStatus>,
-    /// What it wrote to standard output.
+    /// Its standard output.
     pub stdout: String,
-    /// What it wrote to standard error.
+    /// Its standard error.
     pub stderr: String,
-    /// What it says it did.
+    /// What the program reports to have done.
     pub said: Vec<Said>,
-    /// What the GPU did.
+    /// What the GPU really did.
     pub truth: Vec<Record<'static>>,
-    /// From its start to its end.
+    /// Time from its start to its end.
     pub wall: Duration,
 }
 
-/// Has a command use the software GPU with the settings in `softgpu.toml` of a directory, and write there what happened
-/// (`truth`) and what the program says of itself (`said`). That the program finds the software GPU at all, is the
-/// caller's.
+/// Makes a command use the software GPU with the settings in `softgpu.toml` of a directory, and
+/// write the truth (`truth`) and the program's report (`said`) to that directory. The caller must
+/// give the program access to the software GPU.
 pub fn equip(command: &mut Command, place: &Path) {
     command
         .env("SOFTGPU_CONFIG", place.join("softgpu.toml"))
@@ -46,8 +47,8 @@ pub fn equip(command: &mut Command, place: &Path) {
         .env("WORKLOAD_LOG", place.join("said"));
 }
 
-/// Runs a program on a software GPU with these settings. Kills it once `enough` holds for the GPU's logs, and after
-/// `patience`.
+/// Runs a program on a software GPU with these settings. Kills it when `enough` holds for the GPU's
+/// logs, or after `patience`.
 ///
 /// # Panics
 ///
@@ -80,7 +81,7 @@ pub fn run_until(
         if let Some(status) = child.try_wait().expect("a child") {
             break Some(status);
         }
-        // A log that is being written may end within a line; the next look reads it whole.
+        // A log that is being written may end within a line; the next check reads the whole line.
         if Instant::now() > deadline
             || read_directory(&at("truth")).is_ok_and(|truth| enough(&truth))
         {
@@ -102,7 +103,7 @@ pub fn run_until(
 }
 
 impl Run {
-    /// Kernels that the program says it launched, in its order.
+    /// Kernels that the program reports to have launched, in its order.
     #[must_use]
     pub fn launches(&self) -> Vec<Launch> {
         let launch = |said: &Said| match said {
@@ -112,7 +113,7 @@ impl Run {
         self.said.iter().filter_map(launch).collect()
     }
 
-    /// All kernels that really ran, the runtime's own included, in the order of their ends.
+    /// All kernels that really ran, including the runtime's own, in order of their ends.
     #[must_use]
     pub fn all_dispatches(&self) -> Vec<Dispatch> {
         let dispatch = |record: &Record<'static>| match record {
@@ -122,7 +123,7 @@ impl Run {
         self.truth.iter().filter_map(dispatch).collect()
     }
 
-    /// The program's own kernels that really ran, by [`is_own`], in the order of their ends.
+    /// The program's own kernels (see [`is_own`]) that really ran, in order of their ends.
     #[must_use]
     pub fn dispatches(&self) -> Vec<Dispatch> {
         let mut dispatches = self.all_dispatches();
@@ -130,7 +131,7 @@ impl Run {
         dispatches
     }
 
-    /// Copies that SDMA really did.
+    /// Copies that SDMA really made.
     #[must_use]
     pub fn copies(&self) -> Vec<Copy> {
         let copy = |record: &Record<'static>| match record {
@@ -150,14 +151,14 @@ impl Run {
         self.truth.iter().filter_map(packet).collect()
     }
 
-    /// How many of HIP's own kernels that copy within a GPU ran.
+    /// Number of HIP's own kernels for copies within a GPU that ran.
     #[must_use]
     pub fn copy_kernels(&self) -> usize {
         let copies = |dispatch: &&Dispatch| dispatch.kernel.starts_with("__amd_rocclr_copyBuffer");
         self.all_dispatches().iter().filter(copies).count()
     }
 
-    /// Copies that the program says it asked for, in these directions: the bytes of each.
+    /// Sizes in bytes of the copies in these directions that the program reports.
     #[must_use]
     pub fn bytes_said(&self, directions: &[Direction]) -> Vec<u64> {
         let bytes = |said: &Said| match said {
@@ -169,13 +170,13 @@ impl Run {
         self.said.iter().filter_map(bytes).collect()
     }
 
-    /// Bytes that SDMA really copied.
+    /// Total bytes that SDMA really copied.
     #[must_use]
     pub fn bytes_copied(&self) -> u64 {
         self.copies().iter().map(|copy| copy.bytes).sum()
     }
 
-    /// What the program's events measured, ms.
+    /// Time measured by the program's events, ms.
     #[must_use]
     pub fn elapsed_ms(&self) -> Option<f64> {
         self.said.iter().find_map(|said| match said {
@@ -184,11 +185,11 @@ impl Run {
         })
     }
 
-    /// Fails the test unless the program ended well and the GPU met nothing unknown.
+    /// Asserts that the program succeeded and that the GPU met nothing unknown.
     ///
     /// # Panics
     ///
-    /// That is how.
+    /// If not.
     pub fn assert_success(&self) {
         let well = self.status.is_some_and(|status| status.success());
         assert!(well, "{:?}: {}", self.status, self.stderr);
@@ -197,32 +198,33 @@ impl Run {
         assert!(unknown.is_none(), "{unknown:?}: {}", self.stderr);
     }
 
-    /// Fails the test unless the kernels that ran are those that were launched.
+    /// Asserts that exactly the launched kernels ran.
     ///
     /// # Panics
     ///
-    /// That is how.
+    /// If not.
     pub fn assert_all_ran(&self) {
         let ran = self.dispatches().iter().map(launch_of).collect();
         assert_same(&sorted(ran), &sorted(self.launches()));
     }
 
-    /// Fails the test unless the kernels that ran are those that were launched, in the program's order.
+    /// Asserts that exactly the launched kernels ran, in the program's order.
     ///
     /// # Panics
     ///
-    /// That is how.
+    /// If not.
     pub fn assert_all_ran_in_order(&self) {
         let ran: Vec<Launch> = self.dispatches().iter().map(launch_of).collect();
         assert_same(&ran, &self.launches());
     }
 
-    /// Fails the test unless each signal that the program (`hsa_ticks`) looked into had exactly the ticks that the GPU
-    /// logged, HSA converted them well, and there was nothing else to say. How many signals those were.
+    /// Asserts that each signal that the program (`hsa_ticks`) examined had exactly the ticks that
+    /// the GPU logged, that HSA converted them well, and that the program reported nothing else.
+    /// Returns the number of signals.
     ///
     /// # Panics
     ///
-    /// That is how.
+    /// If not.
     #[must_use]
     pub fn assert_ticks(&self) -> usize {
         let (packets, copies) = (self.packets(), self.copies());
@@ -238,7 +240,8 @@ impl Run {
                     ticks: Some(ticks),
                     ..
                 } => {
-                    // The last: a runtime may have had the signal's memory for another before.
+                    // The last one, because a runtime may have used the signal's memory for another
+                    // signal before.
                     let copy = copies.iter().rfind(|copy| copy.signal == ticks.signal);
                     let copy = copy.unwrap_or_else(|| panic!("no copy: {ticks:?}"));
                     assert_eq!(copy.bytes, *bytes);
@@ -258,7 +261,7 @@ impl Run {
     }
 }
 
-/// Fails the test where the lists differ, and shows there: long lists are not printed.
+/// Asserts that the lists are equal. Shows only the first difference, because lists may be long.
 fn assert_same(ran: &[Launch], launched: &[Launch]) {
     let same = ran
         .iter()
@@ -275,7 +278,7 @@ fn assert_same(ran: &[Launch], launched: &[Launch]) {
     );
 }
 
-/// Sorted, to compare regardless of order.
+/// Sorts values, to compare them regardless of order.
 #[must_use]
 pub fn sorted<T: Ord>(mut values: Vec<T>) -> Vec<T> {
     values.sort();

@@ -1,4 +1,5 @@
-//! What a program of `tests/workloads/gpu` says it did: one JSON object per line, as `said.hpp` there writes it.
+//! The report of a program in `tests/workloads/gpu`: one JSON object per line, written by
+//! `said.hpp` in that directory.
 
 use std::fs;
 use std::io;
@@ -8,105 +9,106 @@ use gputrace_softgpu::truth::Dispatch;
 use serde::Deserialize;
 use thiserror::Error;
 
-/// A kernel as both sides know it. Ordered, so that lists can be compared regardless of order.
+/// A kernel launch as both sides know it. Ordered, so that lists can be compared regardless of
+/// order.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 pub struct Launch {
     /// Name in the code object.
     pub kernel: String,
     /// GPU, counted from 0.
     pub device: u32,
-    /// Work-items.
+    /// Size of the grid in work-items.
     pub grid: [u32; 3],
-    /// Work-items of a workgroup.
+    /// Size of a workgroup in work-items.
     pub workgroup: [u16; 3],
 }
 
-/// One line of a program's log. A word that is not here is an error and never passed over: what a program says, a test
-/// is to know.
+/// One line of a program's report. Unknown lines are an error and never skipped: a test must
+/// understand everything that a program reports.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(tag = "said", rename_all = "snake_case")]
 pub enum Said {
     /// A kernel was launched.
     Kernel(Launch),
-    /// A copy was asked for; or, from `hsa_ticks`, has ended.
+    /// A copy was submitted; reported by `hsa_ticks`, it has ended.
     Copy {
-        /// `hsa_ticks` says none: all of its copies go to the GPU.
+        /// Not reported by `hsa_ticks`, whose copies all go to the GPU.
         #[serde(default)]
         direction: Direction,
-        /// How much.
+        /// Size in bytes.
         bytes: u64,
-        /// Only `hsa_ticks` says them.
+        /// Only reported by `hsa_ticks`.
         #[serde(flatten)]
         ticks: Option<Ticks>,
     },
     /// A barrier packet has ended.
     Barrier {
-        /// When it began and ended.
+        /// Its begin and end.
         #[serde(flatten)]
         ticks: Ticks,
     },
-    /// What two events measured.
+    /// The time between two events.
     ElapsedMs {
         /// Milliseconds.
         value: f64,
     },
     /// How many GPUs there are.
     Devices {
-        /// The number.
+        /// Number of GPUs.
         value: f64,
     },
-    /// Whether the GPUs reach each other's memory.
+    /// Whether the GPUs can access each other's memory.
     PeerAccess {
-        /// 1: they do.
+        /// 1 if they can.
         value: f64,
     },
     /// Whether the runtime exports `hipLaunchHostFunc`.
     HostFunctions {
-        /// 1: it does.
+        /// 1 if it does.
         value: f64,
     },
     /// How the child of a fork ended.
     ChildStatus {
-        /// What `wait(2)` says.
+        /// Its status from `wait(2)`.
         value: f64,
     },
-    /// How many matrix products were asked for.
+    /// The number of matrix products that were requested.
     Products {
         /// The number.
         value: f64,
     },
-    /// An operation was done so many times within a span of time.
+    /// An operation was done several times within a period.
     Phase {
         /// The operation.
         name: String,
         /// How many times.
         count: u32,
-        /// Its begin; `CLOCK_BOOTTIME`, ns.
+        /// Begin of the period; `CLOCK_BOOTTIME`, ns.
         begin_ns: u64,
-        /// Its end; `CLOCK_BOOTTIME`, ns.
+        /// End of the period; `CLOCK_BOOTTIME`, ns.
         end_ns: u64,
-        /// When what it left on the GPU had ended; `CLOCK_BOOTTIME`, ns.
+        /// When the resulting GPU work had ended; `CLOCK_BOOTTIME`, ns.
         settled_ns: u64,
     },
-    /// What a call was given, or gave back, in one of its arguments.
+    /// An argument or result of a call.
     Argument {
         /// The function.
         function: String,
-        /// Name of the parameter, or of a member of what it points at.
+        /// Name of the parameter, or of a member of the structure that it points to.
         name: String,
-        /// Its value as gputrace is to show it.
+        /// Its value in the form that gputrace must show.
         value: String,
     },
     /// Memory without an address was allocated.
     Handle {
         /// `hsa_amd_vmem_alloc_handle_t::handle`.
         handle: u64,
-        /// How much.
+        /// Size in bytes.
         bytes: u64,
     },
 }
 
-/// From where to where a copy goes.
+/// Direction of a copy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Direction {
@@ -123,7 +125,7 @@ pub enum Direction {
     Peer,
 }
 
-/// What `hsa_ticks` found in a signal, and what HSA made of it.
+/// What `hsa_ticks` found in a signal, and HSA's conversion of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 pub struct Ticks {
     /// The signal's handle.
@@ -132,13 +134,13 @@ pub struct Ticks {
     pub begin_ticks: u64,
     /// GPU ticks.
     pub end_ticks: u64,
-    /// The same in ns of `CLOCK_BOOTTIME`, as HSA converts it.
+    /// `begin_ticks` as converted by HSA, ns of `CLOCK_BOOTTIME`.
     pub begin_ns: u64,
-    /// Likewise.
+    /// `end_ticks` as converted by HSA, ns of `CLOCK_BOOTTIME`.
     pub end_ns: u64,
 }
 
-/// Why a log cannot be read.
+/// Why a report cannot be read.
 #[derive(Debug, Error)]
 pub enum SaidError {
     /// The file cannot be read.
@@ -146,25 +148,27 @@ pub enum SaidError {
     File {
         /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The system's error.
         source: io::Error,
     },
-    /// A line is none that programs are known to write.
+    /// A line is not of a kind that programs are known to write.
     #[error("what the program says, {text:?}: {source}")]
     Line {
         /// The line.
         text: String,
-        /// What is wrong.
+        /// The parser's error.
         source: serde_json::Error,
     },
 }
 
-/// Reads a program's log. One that is not there is empty: the program had nothing to say. An incomplete line at the end
-/// is passed over: the program was killed while it wrote that.
+/// Reads a program's report. A missing file counts as empty, because the program had nothing to
+/// report. An incomplete line at the end is ignored, because the program was killed while writing
+/// it.
 ///
 /// # Errors
 ///
-/// When the file is there and cannot be read, or a line is none that programs are known to write.
+/// When the file exists but cannot be read, or a line is not of a kind that programs are known to
+/// write.
 pub fn read(path: &Path) -> Result<Vec<Said>, SaidError> {
     match fs::read_to_string(path) {
         Ok(text) => parse(&text),
@@ -187,14 +191,15 @@ fn parse(text: &str) -> Result<Vec<Said>, SaidError> {
     whole.lines().map(line).collect()
 }
 
-/// Whether a kernel is the program's own, by its name in the code object: those of HIP's have names that begin with two
-/// underscores, and those of ROCr's have none, since ROCr does not list their code.
+/// Whether a kernel is the program's own, judging by its name in the code object: names of HIP's
+/// kernels begin with two underscores, and ROCr's have no names, because ROCr does not list their
+/// code.
 #[must_use]
 pub fn is_own(kernel: &str) -> bool {
     !kernel.is_empty() && !kernel.starts_with("__")
 }
 
-/// A dispatch in the words of a program's log.
+/// A dispatch in the terms of a program's report.
 #[must_use]
 pub fn launch_of(dispatch: &Dispatch) -> Launch {
     Launch {

@@ -1,15 +1,16 @@
-//! Measures what a HIP operation consists of, on each ROCm release that is there, and prints tables in Markdown:
-//! which packets it puts on the GPU and which of them have completion signals, with and without
-//! `GPU_FORCE_QUEUE_PROFILING=1`; packets per ring of a doorbell; where signals are re-armed; calls of exported `hsa_*`
-//! functions.
+//! Measures the parts of HIP operations on each available ROCm release, and prints tables in
+//! Markdown: the packets that an operation submits and which of them have completion signals, with
+//! and without `GPU_FORCE_QUEUE_PROFILING=1`; packets per doorbell ring; where signals are
+//! re-armed; calls of exported `hsa_*` functions.
 //!
 //! ```text
 //! cargo xtask build && cargo xtask rocm --fetch
 //! sudo -E cargo run -p gputrace-mockkfd --example operations
 //! ```
 //!
-//! What the GPU did is the software GPU's own log; what the program called is gputrace's, by `target/debug/gputrace` or
-//! what `GPUTRACE_BIN` names; which operation it was is said by the program, `tests/workloads/gpu/operations.cpp`.
+//! The software GPU's own log shows what the GPU did. gputrace (`target/debug/gputrace`, or what
+//! `GPUTRACE_BIN` names) shows the program's calls. The program,
+//! `tests/workloads/gpu/operations.cpp`, reports which operation it was doing.
 
 #![expect(clippy::print_stdout, reason = "a program whose output is its result")]
 #![expect(
@@ -45,7 +46,7 @@ struct Call {
     end: u64,
 }
 
-/// An operation and its span.
+/// An operation and its time span.
 struct Phase {
     name: String,
     count: u32,
@@ -64,7 +65,7 @@ struct Measured {
     hip: Vec<Call>,
 }
 
-/// Packets of one kind, and how many of them have a completion signal and got their times into it.
+/// Packets of one kind: how many there were, had a completion signal, and got their times in it.
 #[derive(Clone, Copy, Default)]
 struct Packets {
     all: u32,
@@ -72,7 +73,7 @@ struct Packets {
     stamped: u32,
 }
 
-/// What a phase put on the GPU.
+/// The packets of a phase.
 #[derive(Default)]
 struct OnGpu {
     kernels: Packets,
@@ -81,13 +82,13 @@ struct OnGpu {
     copies: Packets,
 }
 
-/// How HIP reserves a place in a queue.
+/// The function by which HIP reserves a slot in a queue.
 const RESERVE: &str = "hsa_queue_add_write_index_screlease";
-/// How HIP rings doorbells; nothing else of it stores by this function.
+/// The function by which HIP rings doorbells; HIP uses it for nothing else.
 const RING: &str = "hsa_signal_store_screlease";
-/// How HIP makes a signal ready to be used, also for the first time.
+/// The function by which HIP arms a signal, including the first time.
 const REARM: &str = "hsa_signal_silent_store_relaxed";
-/// What HIP calls for each AQL packet.
+/// The functions that HIP calls for each AQL packet.
 const OF_A_PACKET: [&str; 4] = [
     RESERVE,
     "hsa_queue_load_read_index_relaxed",
@@ -136,7 +137,7 @@ fn measure(release: &Release, profiling: bool) -> Measured {
         .args(["-o", "run", "-d"])
         .arg(directory.path())
         .args(["--", "env"]);
-    // Small copies as the release does them by itself.
+    // Small copies are done as the release does them by default.
     let own = workload
         .get_envs()
         .filter(|(name, _)| *name != "GPU_FORCE_BLIT_COPY_SIZE");
@@ -193,7 +194,7 @@ fn measure(release: &Release, profiling: bool) -> Measured {
     }
 }
 
-/// gputrace as cargo builds it, in the directory above that of the examples.
+/// gputrace as built by cargo, in the directory above that of the examples.
 fn beside() -> PathBuf {
     let program = std::env::current_exe().unwrap();
     program.ancestors().nth(2).unwrap().join("gputrace")
@@ -205,7 +206,7 @@ fn read_calls(path: &Path) -> Vec<Call> {
 }
 
 impl Measured {
-    /// What a phase put on the GPU.
+    /// The packets of a phase.
     fn on_gpu(&self, phase: &Phase) -> OnGpu {
         let mut on_gpu = OnGpu::default();
         for record in &self.truth {
@@ -238,7 +239,8 @@ impl Measured {
         calls
     }
 
-    /// The HIP function that was running around a call of HSA, the outermost; `None` on the runtime's own threads.
+    /// The outermost HIP function that was running around a call of HSA; `None` on the runtime's
+    /// own threads.
     fn inside(&self, call: &Call) -> Option<&str> {
         let around =
             |hip: &&Call| hip.thread == call.thread && (hip.begin..=hip.end).contains(&call.begin);
@@ -250,7 +252,8 @@ impl Measured {
 }
 
 impl Packets {
-    /// `2 K`, for one operation of `count`; behind it `s` if all have signals, `t` if all got their times into them.
+    /// E.g. `2 K`, for one of `count` operations; followed by `s` if all have signals, by `t` if
+    /// all got their times in them.
     fn per(self, count: u32, letter: char) -> Option<String> {
         let text = format!("{} {letter}", per(self.all, count));
         match self {
@@ -269,7 +272,7 @@ impl Packets {
     }
 }
 
-/// A number for one operation: a whole one, or one that varies, with one decimal.
+/// A number per operation: an integer, or one decimal if it varies.
 fn per(number: u32, count: u32) -> String {
     let each = f64::from(number) / f64::from(count);
     if number.is_multiple_of(count) {
@@ -297,7 +300,7 @@ fn print_operations<'a>(
         .flatten()
         .enumerate()
     {
-        // The same program: the same phases.
+        // The program is the same, so the phases are the same.
         let cells = runs
             .iter()
             .map(|run| cell(run, run.phases.get(row).unwrap()));
@@ -399,7 +402,7 @@ fn print_calls(runs: &[Measured]) {
     });
 }
 
-/// Numbers and names for one of `count` operations, the most frequent first.
+/// Numbers and names for one of `count` operations, most frequent first.
 fn most_first(numbers: &BTreeMap<&str, u32>, count: u32) -> String {
     let mut numbers: Vec<_> = numbers.iter().collect();
     numbers.sort_by_key(|(_, number)| std::cmp::Reverse(**number));

@@ -1,4 +1,4 @@
-//! Memory of the GPU: allocations by KFD handle, and the translation of GPU addresses.
+//! GPU memory: allocations by KFD handle, and the translation of GPU addresses.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{PoisonError, RwLock};
@@ -18,10 +18,11 @@ pub(crate) struct Allocations {
 #[derive(Debug, Default)]
 struct Table {
     last_handle: u64,
-    /// Next free offset in the VRAM file. Never reused: the file is sparse and offsets are plenty.
+    /// Next free offset in the VRAM file. Offsets are never reused: the file is sparse and large
+    /// enough.
     next_offset: u64,
     by_handle: HashMap<u64, Allocation>,
-    /// Which host memory a GPU address range stands for, where that is not the address itself.
+    /// Host memory for GPU address ranges where the two addresses differ.
     by_address: BTreeMap<u64, Range>,
     used: HashMap<u32, u64>,
 }
@@ -33,7 +34,7 @@ struct Allocation {
     bytes: u64,
     vram: bool,
     file_offset: Option<u64>,
-    /// The mock's own mapping: where the BAR is small the program maps its VRAM without access.
+    /// The mock's own mapping: with a small BAR, the program maps its VRAM without access.
     shadow: Option<Mapping>,
 }
 
@@ -44,7 +45,7 @@ struct Range {
     host: u64,
 }
 
-/// What is asked for.
+/// Parameters of an allocation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Request {
     pub(crate) gpu_id: u32,
@@ -55,11 +56,11 @@ pub(crate) struct Request {
     pub(crate) user: u64,
 }
 
-/// What was given: KFD handle and mmap offset.
+/// KFD handle and mmap offset of a new allocation.
 pub(crate) type Given = (u64, u64);
 
 impl Allocations {
-    /// Allocates VRAM or GTT memory out of `file`, or takes over memory of the program (USERPTR).
+    /// Allocates VRAM or GTT memory from `file`, or registers memory of the program (USERPTR).
     ///
     /// `limit` is the size of the GPU's VRAM in bytes.
     pub(crate) fn allocate(
@@ -158,7 +159,7 @@ impl Allocations {
             .contains_key(&handle)
     }
 
-    /// VRAM bytes in use on a GPU.
+    /// Number of VRAM bytes in use on a GPU.
     pub(crate) fn used(&self, gpu_id: u32) -> u64 {
         self.table
             .read()

@@ -6,7 +6,7 @@ use rustix::io::Errno;
 
 use crate::files::{DeviceFile, Mapping, user};
 
-/// Bytes of a page of doorbells: 1024 of 8 bytes.
+/// Size of a doorbell page in bytes: 1024 doorbells of 8 bytes each.
 const PAGE_BYTES: u64 = 8192;
 const SLOT_BYTES: u64 = 8;
 
@@ -19,29 +19,29 @@ pub(crate) struct Doorbells {
 #[derive(Debug)]
 struct Page {
     mapping: Mapping,
-    /// Which queue has a slot.
+    /// The queue of each slot.
     slots: Vec<Option<u32>>,
 }
 
-/// A doorbell for a queue that is being made.
+/// A doorbell for a queue that is being created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Doorbell {
     slot: usize,
-    /// Where the mock sees it.
+    /// Its address in the mock's mapping.
     pub(crate) address: u64,
-    /// What the runtime is told.
+    /// Its offset for the runtime.
     pub(crate) offset: u64,
 }
 
-/// Where a GPU's doorbell page is in the file.
+/// Offset of a GPU's doorbell page in the file.
 ///
-/// The low 32 bits are zero: libhsakmt 5.2.3 masks the first queue's doorbell offset with a page size that
-/// it has not initialised yet, and keeps only the bits above.
+/// The low 32 bits are zero: libhsakmt 5.2.3 masks the first queue's doorbell offset with a page
+/// size that it has not initialised yet, and keeps only the bits above.
 pub(crate) fn page_offset(agent: u32) -> u64 {
     u64::from(agent + 1) << 32
 }
 
-/// Where a GPU's page of remapped registers is in the file.
+/// Offset of a GPU's page of remapped registers in the file.
 pub(crate) fn registers_offset(agent: u32) -> u64 {
     1 << 39 | u64::from(agent) << 32
 }
@@ -51,7 +51,7 @@ impl Doorbells {
         let slots = vec![None; usize::try_from(PAGE_BYTES / SLOT_BYTES).unwrap_or_default()];
         let page = |agent| {
             let mapping = file.map(page_offset(agent), PAGE_BYTES)?;
-            // Every AQL doorbell begins at -1: index 0 is the first packet.
+            // Every AQL doorbell is initially -1, because index 0 is the first packet.
             mapping.fill_u64(u64::MAX);
             Ok(Mutex::new(Page {
                 mapping,
@@ -62,7 +62,8 @@ impl Doorbells {
         Ok(Self { pages })
     }
 
-    /// Makes a queue with a free doorbell that shows `initial`. Returns what `make` returned.
+    /// Creates a queue with a free doorbell that has the value `initial`. Returns the result of
+    /// `make`.
     pub(crate) fn with_free(
         &self,
         agent: u32,
@@ -93,7 +94,7 @@ impl Doorbells {
         Ok((queue, doorbell))
     }
 
-    /// The queue is gone.
+    /// Frees the doorbell of a destroyed queue.
     pub(crate) fn release(&self, queue: u32) {
         for page in &self.pages {
             let mut page = page.lock().unwrap_or_else(PoisonError::into_inner);

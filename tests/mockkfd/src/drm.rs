@@ -1,6 +1,7 @@
-//! The functions of libdrm that the ROCm runtime calls. The real libdrm is never entered.
+//! Replacements for the functions of libdrm that the ROCm runtime calls. The real libdrm is never
+//! used.
 //!
-//! All of them are unversioned symbols, so the preloaded library's come first.
+//! All of them are unversioned symbols, so those of the preloaded library take precedence.
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
@@ -10,7 +11,8 @@ use rustix::io::Errno;
 use crate::kfd;
 use crate::paths::is_render_minor;
 
-/// `amdgpu_device_handle`: nothing but a descriptor of its own, since the caller closes the one it passed.
+/// `amdgpu_device_handle`: just a duplicated descriptor, because the caller closes the one that it
+/// passed.
 #[derive(Debug)]
 struct Device {
     fd: OwnedFd,
@@ -28,14 +30,14 @@ pub(crate) extern "C" fn drmOpenRender(minor: c_int) -> c_int {
         .unwrap_or_else(|error| -error.raw_os_error())
 }
 
-/// Closes what `drmOpenRender` opened.
+/// Closes a descriptor from `drmOpenRender`.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn drmClose(fd: c_int) -> c_int {
     // SAFETY: closes a descriptor that the caller gives up.
     unsafe { libc::close(fd) }
 }
 
-/// Makes a device of a render node's descriptor.
+/// Creates a device for a render node's descriptor.
 ///
 /// # Safety
 ///
@@ -66,7 +68,7 @@ pub(crate) unsafe extern "C" fn amdgpu_device_initialize(
     0
 }
 
-/// Ends a device.
+/// Destroys a device.
 ///
 /// # Safety
 ///
@@ -74,7 +76,7 @@ pub(crate) unsafe extern "C" fn amdgpu_device_initialize(
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn amdgpu_device_deinitialize(device: *mut c_void) -> c_int {
     if !device.is_null() {
-        // SAFETY: made by `Box::into_raw` of the same type.
+        // SAFETY: created by `Box::into_raw` of the same type.
         drop(unsafe { Box::from_raw(device.cast::<Device>()) });
     }
     0
@@ -91,13 +93,13 @@ pub(crate) unsafe extern "C" fn amdgpu_device_get_fd(device: *mut c_void) -> c_i
     unsafe { device.cast::<Device>().as_ref() }.map_or(-1, |device| device.fd.as_raw_fd())
 }
 
-/// The name that users see. The runtime then asks KFD's topology.
+/// The name that users see. The runtime gets other names from KFD's topology.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn amdgpu_get_marketing_name(_device: *mut c_void) -> *const c_char {
     c"Software GPU".as_ptr()
 }
 
-/// What the chip is like: only its ids.
+/// Data about the chip: only its ids.
 ///
 /// # Safety
 ///

@@ -1,4 +1,4 @@
-//! KFD's events: what interrupts set and the runtime's threads wait for.
+//! KFD's events: set by interrupts, and waited for by the runtime's threads.
 
 use std::collections::HashMap;
 use std::sync::{Condvar, Mutex, PoisonError};
@@ -28,23 +28,24 @@ struct Event {
     signaled: bool,
     /// Threads waiting for it.
     waiters: u32,
-    /// How often it was set, plus one: lets a waiter see that it missed one.
+    /// How often it was set, plus one; lets a waiter notice that it missed one.
     age: u64,
-    /// What `kfd_event_data` says about it, for system events.
+    /// Its data for `kfd_event_data`, for system events.
     data: [u64; 4],
 }
 
-/// `KFD_SIGNAL_EVENT_LIMIT`: also the number of slots in the event page.
+/// `KFD_SIGNAL_EVENT_LIMIT`, which is also the number of slots in the event page.
 pub(crate) const EVENT_LIMIT: u32 = 4096;
 
-/// The timeout that means for ever.
+/// The timeout value that means forever.
 const FOR_EVER: u32 = u32::MAX;
 
 impl Events {
     /// Makes an event and returns its number.
     pub(crate) fn create(&self, kind: u32, auto_reset: bool) -> Result<u32, Errno> {
         let mut state = self.lock();
-        // Numbers are reused only when all were given out once: a late interrupt then finds nobody.
+        // Numbers are reused only after all have been used once, so that a late interrupt finds no
+        // event.
         let start = state.last_id;
         let id = (1..EVENT_LIMIT)
             .map(|step| (start + step - 1) % (EVENT_LIMIT - 1) + 1)
@@ -63,7 +64,7 @@ impl Events {
         Ok(id)
     }
 
-    /// Removes an event; whoever waits for it is woken.
+    /// Removes an event; its waiters are woken.
     pub(crate) fn destroy(&self, id: u32) -> Result<(), Errno> {
         let removed = self.lock().events.remove(&id);
         self.changed.notify_all();
@@ -104,11 +105,13 @@ impl Events {
         self.changed.notify_all();
     }
 
-    /// Waits for any or all of the events; false after the timeout (ms). Fills in what happened.
+    /// Waits for any or all of the events; returns false after the timeout (ms). Fills in the data
+    /// of events that were set.
     ///
-    /// As in the kernel's `kfd_events.c` a set event reaches everybody who waits for it at that moment, and stays set
-    /// only if nobody does. Otherwise of two threads that wait for one event the first would take it from the other:
-    /// ROCr destroys a queue by setting an event that its event thread waits for, and then waits for it too.
+    /// As in the kernel's `kfd_events.c`, setting an event reaches all its current waiters, and the
+    /// event stays set only if there are none. Otherwise, of two threads that wait for an event,
+    /// the first would take it from the other: ROCr destroys a queue by setting an event that its
+    /// event thread waits for, and then waits for it, too.
     pub(crate) fn wait(
         &self,
         wanted: &mut [EventData],
@@ -167,7 +170,7 @@ struct Wait {
 }
 
 impl State {
-    /// Enters a waiter at each event and takes what is set already.
+    /// Registers a waiter at each event and takes those that are already set.
     fn begin_wait(&mut self, wanted: &[EventData]) -> Result<Vec<Wait>, Errno> {
         if wanted
             .iter()
@@ -188,7 +191,7 @@ impl State {
         Ok(waits)
     }
 
-    /// The opposite, for the events that are still there.
+    /// Unregisters the waiter at the events that still exist.
     fn end_wait(&mut self, wanted: &[EventData]) {
         for data in wanted {
             if let Some(event) = self.events.get_mut(&data.event_id) {
@@ -197,7 +200,8 @@ impl State {
         }
     }
 
-    /// Marks the events that were set, and fills in what is known of those; false when one of the events is gone.
+    /// Marks the events that were set, and fills in their data; returns false if an event no longer
+    /// exists.
     fn look(&self, wanted: &mut [EventData], waits: &mut [Wait]) -> bool {
         for (data, wait) in wanted.iter_mut().zip(waits) {
             let Some(event) = self.events.get(&data.event_id) else {
@@ -273,7 +277,7 @@ mod tests {
                 std::thread::yield_now();
             }
             events.set(id).unwrap();
-            // It was for those two; a third comes too late.
+            // It was consumed by those two; a third comes too late.
             assert_eq!(events.wait(&mut [data(id)], true, 0), Ok(false));
             for waiter in waiters {
                 assert_eq!(waiter.join().unwrap(), Ok(true));

@@ -1,7 +1,7 @@
-//! The two files behind the device nodes, and the mappings of them that the mock itself needs.
+//! The two files behind the device nodes, and the mock's own mappings of them.
 //!
-//! `/dev/kfd` and `/dev/dri/renderD*` are opened as duplicates of sparse memory files, so the program's own
-//! `mmap` of an "mmap offset" maps their pages without any help.
+//! `/dev/kfd` and `/dev/dri/renderD*` are opened as duplicates of sparse memory files, so the
+//! program's own `mmap` of an "mmap offset" maps their pages without further help.
 
 use std::ffi::CStr;
 use std::os::fd::{AsFd, OwnedFd, RawFd};
@@ -10,10 +10,10 @@ use rustix::fs::{FallocateFlags, MemfdFlags};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 
-/// Bytes of either file. Sparse: only touched pages cost memory.
+/// Size of each file in bytes. They are sparse: only touched pages cost memory.
 const FILE_BYTES: u64 = 1 << 40;
 
-/// A sparse memory file that stands for a device node.
+/// A sparse memory file in place of a device node.
 #[derive(Debug)]
 pub(crate) struct DeviceFile {
     fd: OwnedFd,
@@ -40,12 +40,13 @@ impl DeviceFile {
         rustix::io::fcntl_dupfd_cloexec(&self.fd, 0).map(IntoRawFd::into_raw_fd)
     }
 
-    /// Whether a descriptor of the program is one of this file.
+    /// Whether a descriptor of the program refers to this file.
     pub(crate) fn is(&self, fd: RawFd) -> bool {
         if fd < 0 {
             return false;
         }
-        // SAFETY: the descriptor is the program's, which is calling with it; a closed one gives EBADF.
+        // SAFETY: the descriptor belongs to the program, which is making the call with it; a closed
+        // one gives EBADF.
         let fd = unsafe { std::os::fd::BorrowedFd::borrow_raw(fd) };
         rustix::fs::fstat(fd)
             .is_ok_and(|stat| (stat.st_dev, stat.st_ino) == (self.device, self.inode))
@@ -55,7 +56,7 @@ impl DeviceFile {
     pub(crate) fn map(&self, offset: u64, bytes: u64) -> Result<Mapping, Errno> {
         let length = usize::try_from(bytes).map_err(|_| Errno::NOMEM)?;
         let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
-        // SAFETY: a new mapping at an address of the kernel's choice replaces nothing.
+        // SAFETY: a new mapping at an address that the kernel chooses replaces nothing.
         let address = unsafe {
             rustix::mm::mmap(
                 std::ptr::null_mut(),
@@ -72,15 +73,15 @@ impl DeviceFile {
         })
     }
 
-    /// Gives the pages of a range back; it reads as zeros from then on.
+    /// Frees the pages of a range, which then reads as zeros.
     pub(crate) fn punch(&self, offset: u64, bytes: u64) {
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        // A hole that cannot be punched only costs memory.
+        // Failure only costs memory.
         let _ = rustix::fs::fallocate(&self.fd, flags, offset, bytes);
     }
 }
 
-/// A mapping that ends when dropped.
+/// A mapping that is removed when dropped.
 #[derive(Debug)]
 pub(crate) struct Mapping {
     address: u64,
@@ -88,7 +89,7 @@ pub(crate) struct Mapping {
 }
 
 impl Mapping {
-    /// Where it is.
+    /// The address of the mapping.
     pub(crate) const fn address(&self) -> u64 {
         self.address
     }
@@ -97,7 +98,7 @@ impl Mapping {
     pub(crate) fn fill_u64(&self, value: u64) {
         for offset in (0..self.length).step_by(8) {
             let cell = (self.address as usize + offset) as *mut u64;
-            // SAFETY: inside the mapping, aligned, and nobody else knows the mapping yet.
+            // SAFETY: inside the mapping, aligned, and nothing else refers to the mapping yet.
             unsafe { cell.write(value) };
         }
     }
@@ -105,7 +106,7 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: the mapping is this structure's own, made by `DeviceFile::map`.
+        // SAFETY: this structure owns the mapping, which `DeviceFile::map` created.
         let _ = unsafe { rustix::mm::munmap(self.address as *mut _, self.length) };
     }
 }
@@ -120,8 +121,8 @@ pub(crate) mod user {
         if address == 0 {
             return Err(Errno::FAULT);
         }
-        // SAFETY: the program handed the address in for exactly this; unaligned is allowed here, and any
-        // bytes are a valid T.
+        // SAFETY: the program passed the address for this purpose; unaligned access is allowed
+        // here, and any bytes are a valid T.
         Ok(unsafe { (address as *const T).read_unaligned() })
     }
 

@@ -1,11 +1,12 @@
-//! The libc functions that the preloaded library takes over.
+//! The libc functions that the preloaded library replaces.
 //!
-//! Each one asks [`paths`](crate::paths) or looks at the request, and calls the real function for everything
-//! that is not the GPU's. None of the paths and requests that this crate itself uses are taken over, so the
-//! standard library may be used from inside.
+//! Each one asks [`paths`](crate::paths), or examines the request, and calls the real function for
+//! everything that does not concern the GPU. None of the paths and requests that this crate itself
+//! uses are intercepted, so the standard library may be used inside.
 //!
-//! `open` and its kin are variadic in C. On x86-64 a variadic argument lies where a fixed one would, so they
-//! are defined with all their arguments; one that the caller did not pass is an unused register.
+//! `open` and similar functions are variadic in C. On x86-64, a variadic argument is passed in the
+//! same place as a fixed one, so they are defined with all their arguments; an argument that the
+//! caller did not pass is an unused register.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_ulong, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -15,7 +16,7 @@ use rustix::io::Errno;
 use crate::paths::{self, Target};
 use crate::{ioctl, kfd};
 
-/// `_IOC_TYPE` of every ioctl of KFD.
+/// `_IOC_TYPE` of all KFD ioctls.
 const KFD_TYPE: u8 = b'K';
 
 /// The next definition of a symbol after ours, looked up once.
@@ -37,7 +38,7 @@ impl Real {
         if !known.is_null() {
             return known;
         }
-        // SAFETY: looks a symbol up by a valid name.
+        // SAFETY: looks up a symbol by a valid name.
         let found = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) };
         if found.is_null() {
             kfd::give_up(&format!(
@@ -54,16 +55,16 @@ impl Real {
 macro_rules! real {
     ($name:literal, fn($($type:ty),*) -> $result:ty, $($argument:expr),*) => {{
         static REAL: Real = Real::new($name);
-        // SAFETY: libc's function of this name has this type (its header says so).
+        // SAFETY: libc's function of this name has this type, according to its header.
         let function = unsafe {
             std::mem::transmute::<*mut c_void, unsafe extern "C" fn($($type),*) -> $result>(REAL.get())
         };
-        // SAFETY: the arguments are the caller's own, or a path that lives through the call.
+        // SAFETY: the arguments are the caller's own, or a path that is alive during the call.
         unsafe { function($($argument),*) }
     }};
 }
 
-/// The path argument, if there is one.
+/// The target of the path argument, if there is one.
 ///
 /// # Safety
 ///
@@ -95,8 +96,8 @@ fn open_device(target: &Target) -> c_int {
     file.open().unwrap_or_else(fail)
 }
 
-/// Takes over a function whose path argument decides. A device node is answered by `device`; a file of the
-/// made-up sysfs by the real function with another path.
+/// Replaces a function with a path argument. For a device node, `device` gives the answer; for a
+/// file of the synthetic sysfs, the real function is called with another path.
 macro_rules! by_path {
     ($(
         $symbol:literal $name:ident($($before:ident: $before_type:ty,)* [$path:ident]
@@ -141,7 +142,7 @@ macro_rules! by_path {
 enum Device<R> {
     /// It opens it.
     Open(fn(&Target) -> R),
-    /// It sees a device like this one.
+    /// It returns the data of this similar device.
     Like(&'static CStr),
 }
 
@@ -162,7 +163,7 @@ by_path! {
     c"lstat64" lstat64([path], buffer: *mut c_void) -> c_int, device Device::Like(c"/dev/null");
 }
 
-/// libc's `ioctl`: answered here for KFD's requests on `/dev/kfd`.
+/// libc's `ioctl`; KFD's requests on `/dev/kfd` are answered here.
 ///
 /// # Safety
 ///
@@ -178,7 +179,7 @@ pub(crate) unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: *mu
         if argument.is_null() {
             return fail(Errno::FAULT);
         }
-        // SAFETY: the request says that the argument points to so many bytes, to read and to write.
+        // SAFETY: by the request, the argument points to this many readable and writable bytes.
         let bytes = unsafe { std::slice::from_raw_parts_mut(argument.cast::<u8>(), bytes) };
         return ioctl::run(kfd, number, bytes).map_or_else(fail, |()| 0);
     }

@@ -1,7 +1,7 @@
-//! KFD's ioctls: a table of numbers, names, argument structures and what answers them.
+//! KFD's ioctls: a table of numbers, names, argument structures and functions that answer them.
 //!
-//! What is not in the table ends the program, named with its bytes: an answer made up for an ioctl nobody
-//! has looked at would only fail later and elsewhere.
+//! An ioctl that is not in the table ends the program with a message containing its bytes: a
+//! made-up answer would only cause failures later and elsewhere.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -26,12 +26,12 @@ struct Ioctl {
     number: u8,
     /// The kernel's name, without `AMDKFD_IOC_`.
     name: &'static str,
-    /// Bytes of the argument structure.
+    /// Size of the argument structure in bytes.
     bytes: usize,
     run: fn(&Kfd, &mut [u8]) -> Result<(), Errno>,
 }
 
-/// The longest argument structure, with room for later ones.
+/// Size of the largest argument structure, with room for later ones.
 pub(crate) const MAX_BYTES: usize = 128;
 
 macro_rules! ioctl {
@@ -43,7 +43,7 @@ macro_rules! ioctl {
             run: |kfd, bytes| with::<$arguments>(kfd, bytes, $run),
         }
     };
-    // Nothing to do: the software GPU has no such state.
+    // Does nothing, because the software GPU has no such state.
     ($number:literal, $name:literal, accept) => {
         Ioctl {
             number: $number,
@@ -52,7 +52,7 @@ macro_rules! ioctl {
             run: |_, _| Ok(()),
         }
     };
-    // The GPU has no such feature; the runtime goes on without.
+    // The GPU has no such feature; the runtime continues without it.
     ($number:literal, $name:literal, refuse $error:expr) => {
         Ioctl {
             number: $number,
@@ -126,11 +126,11 @@ static TABLE: [Ioctl; 29] = [
     ioctl!(0x24, "EXPORT_DMABUF", refuse Errno::OPNOTSUPP),
     ioctl!(0x25, "RUNTIME_ENABLE", accept),
     ioctl!(0x26, "DBG_TRAP", refuse Errno::INVAL),
-    // Only in AMD's own driver, for the debugger; ROCr 5.2 asks once and goes on without.
+    // Only in AMD's own driver, for the debugger; ROCr 5.2 tries once and continues without it.
     ioctl!(0x82, "DBG_TRAP (out of tree)", refuse Errno::INVAL),
 ];
 
-/// Answers an ioctl. `bytes` are the argument structure's, as long as the request says.
+/// Answers an ioctl. `bytes` is the argument structure, as long as the request says.
 pub(crate) fn run(kfd: &Kfd, number: u8, bytes: &mut [u8]) -> Result<(), Errno> {
     let Some(ioctl) = TABLE.iter().find(|ioctl| ioctl.number == number) else {
         kfd.gpu
@@ -140,7 +140,7 @@ pub(crate) fn run(kfd: &Kfd, number: u8, bytes: &mut [u8]) -> Result<(), Errno> 
     let mut aligned = [0_u64; MAX_BYTES / 8];
     let buffer = aligned.as_mut_bytes();
     let known = bytes.len().max(ioctl.bytes);
-    // As in the kernel, a structure that grew is cut, one that was shorter ends in zeros.
+    // As in the kernel, a longer structure is cut, and a shorter one is padded with zeros.
     let Some(buffer) = buffer.get_mut(..known) else {
         kfd.gpu.unknown(
             &format!("size of KFD ioctl {} ({number:#04x})", ioctl.name),
@@ -223,7 +223,8 @@ fn update_queue(kfd: &Kfd, queue: &mut uapi::UpdateQueue) -> Result<(), Errno> {
 fn get_clock_counters(kfd: &Kfd, counters: &mut uapi::GetClockCounters) -> Result<(), Errno> {
     counters.cpu_clock_counter = monotonic_raw_ns();
     counters.system_clock_counter = boottime_ns();
-    // The CPU's node has no GPU clock, but is asked too: ROCr takes the system clock's frequency from there.
+    // The CPU's node has no GPU clock, but is queried too: ROCr takes the system clock's frequency
+    // from it.
     let gpu = agent_of(&kfd.config, counters.gpu_id).ok();
     let ticks = gpu.map(|(_, agent)| agent.clock.ticks_at(counters.system_clock_counter));
     counters.gpu_clock_counter = ticks.unwrap_or(0);
@@ -232,8 +233,9 @@ fn get_clock_counters(kfd: &Kfd, counters: &mut uapi::GetClockCounters) -> Resul
 }
 
 fn create_event(kfd: &Kfd, event: &mut uapi::CreateEvent) -> Result<(), Errno> {
-    // The first call brings the page of mailboxes, as a handle. It must come back non-zero from every call:
-    // libhsakmt works out the mailbox's address only then, and signals without one get no interrupt.
+    // The first call passes the page of mailboxes as a handle. Every call must return it non-zero:
+    // only then does libhsakmt compute the mailbox's address, and signals without one get no
+    // interrupt.
     if event.event_page_offset != 0 {
         if !kfd.allocations.has(event.event_page_offset) {
             return Err(Errno::INVAL);
@@ -288,7 +290,7 @@ fn wait_events(kfd: &Kfd, wait: &mut uapi::WaitEvents) -> Result<(), Errno> {
 }
 
 fn get_tile_config(_: &Kfd, tiles: &mut uapi::GetTileConfig) -> Result<(), Errno> {
-    // Only images need tiles.
+    // Tiles are only needed for images.
     tiles.num_tile_configs = 0;
     tiles.num_macro_tile_configs = 0;
     tiles.gb_addr_config = 0;
@@ -306,7 +308,8 @@ fn get_apertures(kfd: &Kfd, apertures: &mut uapi::GetProcessAperturesNew) -> Res
             lds_limit: LDS + WINDOW,
             scratch_base: SCRATCH,
             scratch_limit: SCRATCH + WINDOW,
-            // All of the user's address space: the runtime then uses host addresses on the GPU too.
+            // The whole user address space, so that the runtime uses host addresses on the GPU,
+            // too.
             gpuvm_base: 0x4000,
             gpuvm_limit: 0x7fff_ffff_ffff,
             gpu_id: gpu_id(agent),
@@ -328,7 +331,7 @@ fn alloc_memory(kfd: &Kfd, memory: &mut uapi::AllocMemory) -> Result<(), Errno> 
         flags: memory.flags,
         user: memory.mmap_offset,
     };
-    // Pages in the file behind /dev/kfd are not memory, but they need a handle to be freed by.
+    // Pages in the file behind /dev/kfd are not memory, but need a handle by which they are freed.
     let fixed = match memory.flags {
         flags if flags & memory_flag::DOORBELL != 0 => Some(page_offset(agent)),
         flags if flags & memory_flag::MMIO_REMAP != 0 => Some(registers_offset(agent)),
@@ -371,7 +374,7 @@ fn alloc_queue_gws(_: &Kfd, gws: &mut uapi::AllocQueueGws) -> Result<(), Errno> 
 
 fn set_xnack_mode(_: &Kfd, mode: &mut uapi::SetXnackMode) -> Result<(), Errno> {
     match mode.xnack_enabled {
-        // Negative asks: it is off, and stays off.
+        // A negative value is a query: it is off, and stays off.
         i32::MIN..=0 => {
             mode.xnack_enabled = 0;
             Ok(())

@@ -1,4 +1,4 @@
-//! The state behind `/dev/kfd`: one per process, made when it is first needed.
+//! The state behind `/dev/kfd`: one per process, created on first use.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
@@ -19,10 +19,10 @@ use crate::names::KernelNames;
 use crate::sysfs;
 use crate::uapi::event_type;
 
-/// What the program exits with when the mock gives up.
+/// Exit status of the program when the mock gives up.
 pub(crate) const EXIT_STATUS: i32 = 86;
 
-/// Everything that a process's open of `/dev/kfd` has.
+/// The state of a process's open `/dev/kfd`.
 #[derive(Debug)]
 pub(crate) struct Kfd {
     pid: u32,
@@ -37,11 +37,11 @@ pub(crate) struct Kfd {
     /// Handle of the runtime's event page, 0 before the first event.
     pub(crate) event_page: AtomicU64,
     pub(crate) gpu: SoftGpu,
-    /// Directory with the made-up sysfs.
+    /// Directory of the synthetic sysfs.
     pub(crate) sysfs: PathBuf,
 }
 
-/// Why there is no state.
+/// Why the state could not be created.
 #[derive(Debug, Error)]
 pub(crate) enum SetupError {
     #[error(transparent)]
@@ -57,7 +57,8 @@ pub(crate) enum SetupError {
     },
 }
 
-/// KFD's number of an agent's GPU. Not 0, which is the CPU's, and not the node's number either.
+/// KFD's number of an agent's GPU. It differs from 0, which is the CPU's, and from the node's
+/// number.
 pub(crate) const fn gpu_id(agent: u32) -> u32 {
     31_000 + agent
 }
@@ -70,20 +71,20 @@ pub(crate) fn agent_of(config: &Config, id: u32) -> Result<(u32, &AgentConfig), 
         .ok_or(Errno::INVAL)
 }
 
-/// This process's state. A fork's child gets one of its own: it has none of the parent's threads.
+/// This process's state. A forked child gets its own, because it has none of the parent's threads.
 static CURRENT: AtomicPtr<Kfd> = AtomicPtr::new(std::ptr::null_mut());
 static MAKING: Mutex<()> = Mutex::new(());
 
-/// The state if this process has one.
+/// The state, if this process has one.
 pub(crate) fn existing() -> Option<&'static Kfd> {
     let current = CURRENT.load(Ordering::Acquire);
-    // SAFETY: what is published is leaked, so it lives for ever.
+    // SAFETY: what is published has been leaked, so it lives forever.
     let kfd = unsafe { current.as_ref() }?;
     (kfd.pid == std::process::id()).then_some(kfd)
 }
 
-/// The state; made now if there is none. Ends the program when it cannot be made: a test that ran without
-/// the GPU it asked for would prove nothing.
+/// The state, created if there is none. Ends the program if it cannot be created: a test that ran
+/// without its GPU would prove nothing.
 pub(crate) fn get() -> &'static Kfd {
     if let Some(kfd) = existing() {
         return kfd;
@@ -106,7 +107,8 @@ pub(crate) fn get() -> &'static Kfd {
 /// Ends the program with a message.
 pub(crate) fn give_up(message: &str) -> ! {
     eprintln!("mockkfd: {message}");
-    // SAFETY: ends the process at once. `exit` would run the program's handlers, which wait for the GPU.
+    // SAFETY: ends the process at once. `exit` would run the program's handlers, which wait for the
+    // GPU.
     unsafe { libc::_exit(EXIT_STATUS) }
 }
 
@@ -120,8 +122,9 @@ impl Kfd {
         let allocations = Arc::new(Allocations::default());
         let machine = Arc::new(Machine::default());
         let doorbells = Doorbells::new(&device, config.agent.len())?;
-        // SAFETY: queues, signals and packets come from the ROCm runtime, which gives the GPU only memory
-        // that it has allocated and mapped; `allocations` translates where the mapping is elsewhere.
+        // SAFETY: queues, signals and packets come from the ROCm runtime, which gives the GPU only
+        // memory that it has allocated and mapped; `allocations` translates addresses where the
+        // mapping is elsewhere.
         let bus = unsafe { Bus::new(allocations.clone()) };
         let log = std::env::var_os(LOG_VARIABLE).map(PathBuf::from);
         let gpu = SoftGpu::new(config.clone(), bus, machine.clone(), log.as_deref())?;
@@ -149,7 +152,7 @@ pub(crate) struct Machine {
 
 impl Host for Machine {
     fn interrupt(&self, event_id: u32) {
-        // The runtime may have destroyed the event already, as with a real interrupt.
+        // The runtime may already have destroyed the event, as with a real interrupt.
         let _ = self.events.set(event_id);
     }
 

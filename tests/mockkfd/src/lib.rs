@@ -1,4 +1,4 @@
-//! The kernel's side of ROCm, inside the test program: preloaded, it lets the real and unmodified
+//! The kernel's side of ROCm inside a test program. When preloaded, it lets the real and unmodified
 //! libamdhip64 and libhsa-runtime64 run on the [software GPU](gputrace_softgpu).
 //!
 //! ```text
@@ -7,18 +7,19 @@
 //!
 //! # How it works
 //!
-//! The runtime reaches a GPU through three things only: files in sysfs, two device nodes, and libdrm.
+//! The runtime accesses a GPU only through files in sysfs, two device nodes, and libdrm.
 //!
-//! * `interpose` takes over the libc functions that open, look at or control files; `paths` knows which
-//!   paths are the GPU's. sysfs paths lead into a directory that `sysfs` has written; `/dev/kfd` and
-//!   `/dev/dri/renderD*` become descriptors of sparse memory files (`files`), which the runtime maps by
-//!   itself.
-//! * `ioctl` answers KFD's requests by a table; `uapi` has their structures, `events`, `alloc` and
-//!   `doorbell` what is behind them. Creating a queue starts a packet processor of the software GPU.
+//! * `interpose` replaces the libc functions that open, examine or control files; `paths` knows
+//!   which paths are the GPU's. sysfs paths lead into a directory that `sysfs` has written.
+//!   `/dev/kfd` and `/dev/dri/renderD*` become descriptors of sparse memory files (`files`), which
+//!   the runtime maps by itself.
+//! * `ioctl` answers KFD's requests from a table; `uapi` defines their structures, and `events`,
+//!   `alloc` and `doorbell` implement them. Creating a queue starts a packet processor of the
+//!   software GPU.
 //! * `drm` replaces the few functions of libdrm that the runtime calls.
-//! * `kfd` holds it all together, once per process; `names` finds out what kernels are called.
+//! * `kfd` holds the state, once per process; `names` finds the names of kernels.
 //!
-//! What it does not know ends the program with status 86 and one line on stderr.
+//! Everything that it does not support ends the program with status 86 and one line on stderr.
 
 mod alloc;
 mod doorbell;

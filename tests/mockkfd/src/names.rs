@@ -1,8 +1,8 @@
 //! Names of kernels, from the code objects that the runtime has loaded into this process.
 //!
-//! libhsa-runtime64 exports the list of them as `_amdgpu_r_debug`, laid out like glibc's `r_debug` and
-//! `link_map`: each entry has a load address and a URI. The address of a kernel's descriptor is the load
-//! address plus the value of the ELF symbol `<name>.kd`.
+//! libhsa-runtime64 exports their list as `_amdgpu_r_debug`, with the layout of glibc's `r_debug`
+//! and `link_map`: each entry has a load address and a URI. The address of a kernel's descriptor is
+//! the load address plus the value of the ELF symbol `<name>.kd`.
 
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use object::{Object, ObjectSymbol};
 
-/// Names by the address of the kernel descriptor.
+/// Names by address of the kernel descriptor.
 #[derive(Debug, Default)]
 pub(crate) struct KernelNames {
     known: Mutex<Known>,
@@ -19,13 +19,13 @@ pub(crate) struct KernelNames {
 #[derive(Debug, Default)]
 struct Known {
     names: HashMap<u64, Arc<str>>,
-    /// Code objects that were looked into: load address and URI.
+    /// Code objects that have been read: load address and URI.
     seen: HashSet<(u64, String)>,
 }
 
-/// Bytes read for a URI at most.
+/// Maximum number of bytes read for a URI.
 const MAX_URI: usize = 4096;
-/// More code objects than any program has: the end of a list that is being changed under us.
+/// More code objects than any program has; ends the walk along a list that is being changed.
 const MAX_OBJECTS: usize = 100_000;
 
 impl KernelNames {
@@ -45,7 +45,7 @@ impl KernelNames {
         known.names.get(&kernel_object).cloned()
     }
 
-    /// Memory was freed: other code may come to lie there.
+    /// Forgets freed memory, where other code may be loaded later.
     pub(crate) fn forget(&self, address: u64, bytes: u64) {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if known
@@ -58,16 +58,17 @@ impl KernelNames {
     }
 }
 
-/// Where the list is; 0 while there is none.
+/// Address of the list; 0 while there is none.
 fn list() -> u64 {
     let name = c"_amdgpu_r_debug";
-    // SAFETY: looks a symbol up by a valid name.
+    // SAFETY: looks up a symbol by a valid name.
     let global = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
     if !global.is_null() {
         return global as u64;
     }
-    // A plug-in that a program opens for itself brings the runtime along, where others do not see its symbols.
-    // SAFETY: a valid name; the library is not loaded by this.
+    // A plug-in that a program loads privately brings the runtime with it, whose symbols are then
+    // not global.
+    // SAFETY: a valid name; this does not load the library.
     let runtime = unsafe {
         libc::dlopen(
             c"libhsa-runtime64.so.1".as_ptr(),
@@ -77,9 +78,9 @@ fn list() -> u64 {
     if runtime.is_null() {
         return 0;
     }
-    // SAFETY: a library that is loaded, and stays so by whoever has loaded it.
+    // SAFETY: the library is loaded, and stays loaded by its user.
     let local = unsafe { libc::dlsym(runtime, name.as_ptr()) };
-    // SAFETY: as above; gives back what was taken for the look.
+    // SAFETY: as above; drops the reference taken for the lookup.
     unsafe { libc::dlclose(runtime) };
     local as u64
 }
@@ -129,7 +130,7 @@ fn contents(uri: &str) -> Option<Vec<u8>> {
     rest.get(..length).map(<[u8]>::to_vec)
 }
 
-/// Undoes `%20` and the like.
+/// Decodes percent-encoding such as `%20`.
 fn unescape(text: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
@@ -146,7 +147,7 @@ fn unescape(text: &str) -> Option<String> {
     String::from_utf8(bytes).ok()
 }
 
-/// Kernels of a code object: name and the symbol's value.
+/// Kernels of a code object: their names and the values of their symbols.
 fn kernels(elf: &[u8]) -> Vec<(String, u64)> {
     let Ok(file) = object::File::parse(elf) else {
         return Vec::new();
@@ -162,8 +163,8 @@ fn kernels(elf: &[u8]) -> Vec<(String, u64)> {
         .collect()
 }
 
-/// Reads this process's memory through the kernel, which refuses where a plain read would crash: the
-/// runtime may be changing the list.
+/// Reads this process's memory through the kernel, which returns an error where a plain read would
+/// crash: the runtime may be changing the list.
 mod memory {
     /// Reads bytes; `None` unless all of them are there.
     pub(super) fn bytes(address: u64, length: usize) -> Option<Vec<u8>> {
@@ -186,7 +187,7 @@ mod memory {
         String::from_utf8(buffer).ok()
     }
 
-    /// Reads as much as there is, page by page, since the string may end right before a gap.
+    /// Reads as much as possible, page by page, because the string may end just before a gap.
     fn read(address: u64, buffer: &mut [u8]) -> usize {
         const PAGE: usize = 4096;
         let mut done = 0;
@@ -202,7 +203,8 @@ mod memory {
                 iov_len: step,
             };
             let own = std::process::id().cast_signed();
-            // SAFETY: `here` is inside the buffer; `there` is only read, by the kernel, which checks it.
+            // SAFETY: `here` is inside the buffer; `there` is only read, by the kernel, which
+            // checks it.
             let got =
                 unsafe { libc::process_vm_readv(own, &raw const here, 1, &raw const there, 1, 0) };
             match usize::try_from(got) {

@@ -1,4 +1,4 @@
-//! Which paths of the program lead to the mock.
+//! Determines which paths lead to the mock.
 
 use std::ffi::{CStr, CString};
 use std::os::unix::ffi::OsStrExt;
@@ -6,20 +6,20 @@ use std::os::unix::ffi::OsStrExt;
 use crate::kfd;
 use crate::sysfs::{DIRECTORIES, FIRST_RENDER_MINOR};
 
-/// Where a path leads.
+/// The target of a path.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Target {
-    /// Where it says.
+    /// The path itself.
     Itself,
-    /// To `/dev/kfd`.
+    /// `/dev/kfd`.
     Kfd,
-    /// To a render node.
+    /// A render node.
     Render,
-    /// To a file or directory of the made-up sysfs.
+    /// A file or directory of the synthetic sysfs.
     Sysfs(CString),
 }
 
-/// Where this path leads.
+/// The target of this path.
 pub(crate) fn resolve(path: &CStr) -> Target {
     let Ok(path) = path.to_str() else {
         return Target::Itself;
@@ -42,7 +42,7 @@ pub(crate) fn resolve(path: &CStr) -> Target {
             let place = kfd::get().sysfs.join(directory);
             let mut place = place.as_os_str().as_bytes().to_vec();
             place.extend_from_slice(rest.as_bytes());
-            // Neither part has a NUL: one is a path that was made, the other was a C string.
+            // Neither part contains a NUL: one is a path of the mock, the other was a C string.
             return CString::new(place).map_or(Target::Itself, Target::Sysfs);
         }
     }

@@ -1,7 +1,7 @@
-//! The KFD topology and the driver's module directory, as files in a directory of their own.
+//! The KFD topology and the driver's module directory, as files in a directory.
 //!
-//! The tree depends on the configuration only, so its directory is named after the tree's hash and shared by
-//! all processes and runs. Names and meanings of the keys: libhsakmt's `topology.c`.
+//! The tree depends only on the configuration, so its directory is named after the tree's hash and
+//! shared by all processes and runs. Names and meanings of the keys: libhsakmt's `topology.c`.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
@@ -15,9 +15,9 @@ use crate::kfd::gpu_id;
 /// First minor number of a render node.
 pub(crate) const FIRST_RENDER_MINOR: u32 = 128;
 
-/// Which directory of the real sysfs lies where in the tree.
+/// Directories of the real sysfs, and their places in the tree.
 ///
-/// `/proc/modules` is there for rocminfo, which asks libkmod whether the driver is loaded.
+/// `/proc/modules` is included for rocminfo, which asks libkmod whether the driver is loaded.
 pub(crate) const DIRECTORIES: [(&str, &str); 4] = [
     ("/sys/devices/virtual/kfd/kfd", "kfd"),
     ("/sys/class/kfd/kfd", "kfd"),
@@ -25,10 +25,10 @@ pub(crate) const DIRECTORIES: [(&str, &str); 4] = [
     ("/proc/modules", "modules"),
 ];
 
-/// A file: its path in the tree and its text. A path that ends in `/` is an empty directory.
+/// A file: its path in the tree and its text. A path ending in `/` is an empty directory.
 type Entry = (String, String);
 
-/// Makes the tree and returns its directory; the path that failed on error.
+/// Creates the tree and returns its directory; on error, the path that failed.
 pub(crate) fn install(config: &Config) -> Result<PathBuf, (PathBuf, io::Error)> {
     let tree = tree(config);
     let mut hasher = DefaultHasher::new();
@@ -39,7 +39,7 @@ pub(crate) fn install(config: &Config) -> Result<PathBuf, (PathBuf, io::Error)> 
     if directory.is_dir() {
         return Ok(directory);
     }
-    // Written beside and renamed: another process sees all of it or nothing.
+    // Written to a temporary directory and renamed: other processes see all of it or nothing.
     let making = std::env::temp_dir().join(format!("{name}.{}", std::process::id()));
     for (path, text) in &tree {
         let path = making.join(path);
@@ -47,7 +47,7 @@ pub(crate) fn install(config: &Config) -> Result<PathBuf, (PathBuf, io::Error)> 
     }
     match std::fs::rename(&making, &directory) {
         Ok(()) => Ok(directory),
-        // Somebody else was faster.
+        // Another process was faster.
         Err(_) if directory.is_dir() => {
             let _ = std::fs::remove_dir_all(&making);
             Ok(directory)
@@ -66,7 +66,7 @@ fn write(path: &Path, text: &str) -> io::Result<()> {
     }
 }
 
-/// All files.
+/// All files of the tree.
 fn tree(all: &Config) -> Vec<Entry> {
     let mut tree = vec![
         ("amdgpu/initstate".to_owned(), "live\n".to_owned()),
@@ -93,7 +93,7 @@ fn tree(all: &Config) -> Vec<Entry> {
     tree
 }
 
-/// Lines of `key value`, as libhsakmt scans them.
+/// Lines of `key value`, as libhsakmt parses them.
 fn properties(pairs: &[(&str, u64)]) -> String {
     pairs
         .iter()
@@ -108,8 +108,8 @@ fn node_file(tree: &mut Vec<Entry>, node: u32, path: &str, text: String) {
 /// Node 0: the CPU.
 fn cpu_node(tree: &mut Vec<Entry>, config: &Config) {
     let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64);
-    // Without a link from the CPU the runtime knows it cannot map the GPU's memory. With one and a small
-    // BAR it would try, and crash.
+    // Without a link from the CPU, the runtime knows that it cannot map the GPU's memory. With a
+    // link and a small BAR, it would try and crash.
     let links: Vec<u32> = (0..)
         .zip(&config.agent)
         .filter(|(_, agent)| agent.large_bar)
@@ -121,11 +121,12 @@ fn cpu_node(tree: &mut Vec<Entry>, config: &Config) {
         ("cpu_cores_count", cores),
         ("simd_count", 0),
         ("mem_banks_count", 1),
-        // With none libhsakmt 5.2 looks into /sys/devices/system, and fails where that has none either.
+        // With none, libhsakmt 5.2 looks into /sys/devices/system, and fails if there are none
+        // either.
         ("caches_count", 1),
         ("io_links_count", links.len() as u64),
         ("p2p_links_count", 0),
-        // An APIC id in /proc/cpuinfo: the model's name is found by it.
+        // An APIC id in /proc/cpuinfo, by which the model's name is found.
         ("cpu_core_id_base", 0),
         ("simd_id_base", 0),
         ("max_engine_clk_ccompute", 3_000),
@@ -145,8 +146,8 @@ fn cpu_node(tree: &mut Vec<Entry>, config: &Config) {
     }
 }
 
-/// `HsaCacheType`: a data cache of a CPU, and of a GPU's compute units. ROCr looks for the latter at the
-/// GPU's first SIMD.
+/// `HsaCacheType`: a data cache of a CPU, and of a GPU's compute units. ROCr looks for the latter
+/// at the GPU's first SIMD.
 const CPU_DATA: u64 = 1 | 1 << 2;
 const GPU_DATA: u64 = 1 | 1 << 3;
 
@@ -191,7 +192,7 @@ fn link(tree: &mut Vec<Entry>, index: u32, kind: u64, from: u32, to: u32) {
     );
 }
 
-/// A GPU's node, and the nodes whose memory it reaches.
+/// A GPU's node, and the nodes whose memory it can access.
 fn gpu_node(tree: &mut Vec<Entry>, agent: u32, config: &AgentConfig, peers: &[u32]) {
     // Doorbells of type 2, which AQL needs, and watch points. No SVM, no debugger.
     const CAPABILITY: u64 = 2 << 12 | 1 << 7 | 2 << 8;

@@ -1,10 +1,11 @@
-//! Argument structures of KFD's ioctls, as the kernel's `include/uapi/linux/kfd_ioctl.h` has them.
+//! Argument structures of KFD's ioctls, from the kernel's `include/uapi/linux/kfd_ioctl.h`.
 //!
-//! Named after the kernel's `kfd_ioctl_*_args`; fields too. Only what the ROCm user space really asks for.
+//! They are named after the kernel's `kfd_ioctl_*_args`, and so are their fields. Only those that
+//! the ROCm user space really uses are here.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// Declares argument structures: plain data that any bytes are valid for.
+/// Declares argument structures: plain data, for which any bytes are valid.
 macro_rules! arguments {
     ($($(#[$doc:meta])* $name:ident { $($field:ident: $type:ty),* $(,)? })*) => {
         $(
@@ -72,11 +73,11 @@ arguments! {
         event_id: u32,
         event_slot_index: u32,
     }
-    /// `DESTROY_EVENT`, `SET_EVENT` and `RESET_EVENT` alike.
+    /// Shared by `DESTROY_EVENT`, `SET_EVENT` and `RESET_EVENT`.
     OneEvent { event_id: u32, pad: u32 }
     WaitEvents { events_ptr: u64, num_events: u32, wait_for_all: u32, timeout: u32, wait_result: u32 }
-    /// `kfd_event_data`. The union of the event's data is its first 32 bytes; for a signal event the
-    /// first word of it is `last_event_age`.
+    /// `kfd_event_data`. The union of the event's data is its first 32 bytes; for a signal event
+    /// the first word of it is `last_event_age`.
     EventData { data: [u64; 4], kfd_event_data_ext: u64, event_id: u32, pad: u32 }
     GetTileConfig {
         tile_config_ptr: u64,
@@ -90,7 +91,7 @@ arguments! {
     }
     AllocMemory { va_addr: u64, size: u64, handle: u64, mmap_offset: u64, gpu_id: u32, flags: u32 }
     FreeMemory { handle: u64 }
-    /// `MAP_MEMORY_TO_GPU` and `UNMAP_MEMORY_FROM_GPU` alike.
+    /// Shared by `MAP_MEMORY_TO_GPU` and `UNMAP_MEMORY_FROM_GPU`.
     MapMemory { handle: u64, device_ids_array_ptr: u64, n_devices: u32, n_success: u32 }
     AllocQueueGws { queue_id: u32, num_gws: u32, first_gws: u32, pad: u32 }
     SetXnackMode { xnack_enabled: i32 }

@@ -1,4 +1,5 @@
-//! What the library does not know ends the program, named once; and processes without any ROCm that load it.
+//! Unsupported requests end the program with one message; processes without ROCm can use the
+//! library.
 
 mod support;
 
@@ -16,8 +17,8 @@ fn kfd_caller(what: &str, toml: &str) -> Run {
     run_until(command.arg(what), toml, |_| false)
 }
 
-/// Fails the test unless the unknown ended the program and was named once on stderr and once in the log, with these
-/// bytes, which are all of them or the first.
+/// Asserts that something unknown ended the program and was named once on stderr and once in the
+/// log, with these bytes, which may be just the first ones.
 fn assert_ended_by(run: &Run, what: &str, bytes: &str) {
     assert_eq!(
         run.status.and_then(|status| status.code()),

@@ -1,4 +1,5 @@
-//! What single workloads must do beyond `suite.rs`, on every release that is there: order, times, faults.
+//! Requirements of single workloads beyond `suite.rs`, on every available release: order, times,
+//! faults.
 
 mod support;
 
@@ -9,10 +10,10 @@ use gputrace_softgpu::truth::Record;
 use support::releases::{code_object, on_each_release};
 use support::run_until;
 
-/// Copies that SDMA does, wherever the memory on the host is.
+/// Directions of copies that SDMA does, wherever the host memory is.
 const BY_SDMA: [Direction; 2] = [Direction::H2d, Direction::D2h];
 
-/// Two GPUs of different kinds, clocks that have nothing in common.
+/// Two GPUs of different kinds with unrelated clocks.
 const TWO_AGENTS: &str = "
     [[agent]]
     [[agent]]
@@ -56,7 +57,7 @@ fn forced_profiling_gives_every_kernel_a_signal_with_times() {
             .iter()
             .filter(|dispatch| dispatch.stamped)
             .count();
-        // HIP 5.2 does not know the variable.
+        // HIP 5.2 does not support the variable.
         assert_eq!(stamped, if release.name == "5.2.3" { 0 } else { 1000 });
         let plain = release.run("many_kernels", &["1000"], "");
         assert!(
@@ -77,7 +78,7 @@ fn a_late_read_index_only_slows_the_program_down() {
         read_index_step = 64
         read_index_delay_ns = 200_000
     ";
-        // More than a queue of 4096 packets holds.
+        // More than a queue of 4096 packets can hold.
         let run = release.run("many_kernels", &["10000"], toml);
         run.assert_success();
         assert_eq!(run.dispatches().len(), 10_000);
@@ -106,8 +107,8 @@ fn streams_wait_for_each_other() {
         queues.dedup();
         assert_eq!(queues.len(), 4);
         let elapsed = run.elapsed_ms();
-        // Both events are barriers around all kernels: at least the kernels' time, at most all of
-        // the program's. HSA converts the ticks of both.
+        // Both events are barriers around all kernels, so the time is between the kernels' total
+        // and the whole program's. HSA converts the ticks of both.
         let (first, last) = (
             run.packets()[0].begin.ns,
             run.packets().last().unwrap().end.ns,
@@ -182,8 +183,8 @@ fn one_of_each() {
         );
         run.assert_success();
         run.assert_all_ran_in_order();
-        // An extended launch's events take their times from the kernel's own signal and from the host; ROCr converts them
-        // by clock samples, so that some nanoseconds may be missing.
+        // An extended launch's events take their times from the kernel's own signal and from the
+        // host. ROCr converts them by clock samples, so some nanoseconds may be missing.
         let elapsed = run.elapsed_ms();
         assert!(
             elapsed.is_some_and(|elapsed| elapsed >= 0.745),
@@ -225,7 +226,7 @@ fn clocks(truth: &[Record<'static>]) -> Vec<GpuClock> {
 #[test]
 fn signals_hold_exactly_the_logged_ticks() {
     on_each_release(|release| {
-        // HSA converts ticks by what it samples of the clock: a clock that drifts must not matter.
+        // HSA converts ticks by sampling the clock, so a drifting clock must not matter.
         for drift in ["0", "50_000", "-50_000"] {
             let toml = format!(
                 "[[agent]]\nclock = {{ drift_ppb = {drift}, offset_ticks = 123_456_789_012 }}"

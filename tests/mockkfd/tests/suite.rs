@@ -1,7 +1,8 @@
-//! Every workload on every ROCm release: what the programs say they did against what the GPU did.
+//! Every workload on every ROCm release: compares the programs' reports with what the GPU did.
 //!
-//! One test per release; each goes through the same table, runs all of it whatever fails, and then names what failed.
-//! A release that is not there is left out and says so; with `GPUTRACE_REQUIRE_ROCM=1` it fails.
+//! There is one test per release. Each goes through the same table, runs all rows even if some
+//! fail, and then names the failures. A missing release is left out with a message; with
+//! `GPUTRACE_REQUIRE_ROCM=1`, it is a failure.
 
 #![expect(clippy::print_stdout, reason = "a test that prints figures")]
 
@@ -15,14 +16,14 @@ use gputrace_softgpu::truth::Record;
 use support::releases::{Release, code_object, release, say};
 use support::run_until;
 
-/// A workload, how to run it, and what must come of it beyond what holds for all of them.
+/// A workload, how to run it, and what to check beyond the common checks.
 struct Row {
     program: &'static str,
     arguments: fn(&Release) -> Vec<String>,
     toml: &'static str,
     environment: &'static [(&'static str, &'static str)],
     ends: Ends,
-    /// What else must be in the logs.
+    /// Further checks of the logs.
     check: fn(&Release, &Run),
 }
 
@@ -31,7 +32,7 @@ struct Row {
 enum Ends {
     /// By itself, with status 0.
     Well,
-    /// Never: it waits for what an injected fault keeps from happening.
+    /// Never, because it waits for what an injected fault prevents.
     AfterFault,
 }
 
@@ -56,8 +57,8 @@ const TWO_GPUS: &str = "
 
 static TABLE: [Row; 20] = [
     Row {
-        // Threads that spun in place of sleeping waited 72,000 times; some dozens are right. A wall
-        // clock depends on what else runs, so that this is no more than a figure.
+        // Threads that spun instead of sleeping waited 72,000 times; a few dozen are right. Elapsed
+        // time depends on what else is running, so it is only a figure.
         environment: &[("MOCKKFD_WAITS", "1000")],
         check: |release, run| {
             assert!(
@@ -114,7 +115,7 @@ static TABLE: [Row; 20] = [
             "5.2.3" => vec!["keep".into()],
             _ => Vec::new(),
         },
-        // HIP 5 has memory pools, but not unless asked.
+        // HIP 5 has memory pools, but only on request.
         environment: &[("HIP_MEM_POOL_SUPPORT", "1")],
         ..row("pools")
     },
@@ -143,7 +144,8 @@ static TABLE: [Row; 20] = [
         ..row("forks")
     },
     Row {
-        // Not supported by ROCm: the child is killed by SIGSEGV (11). The parent must not notice.
+        // ROCm does not support this: the child is killed by SIGSEGV (11). The parent must not
+        // notice.
         arguments: |_| vec!["inherit".into()],
         check: |_, run| assert!(run.said.contains(&Said::ChildStatus { value: 11.0 })),
         ..row("forks")
@@ -169,7 +171,7 @@ static TABLE: [Row; 20] = [
     },
     Row {
         check: |_, run| {
-            // Tensile's kernels; a product may take more than one.
+            // Kernels of Tensile; a product may need several.
             let products = run
                 .dispatches()
                 .iter()
@@ -182,7 +184,7 @@ static TABLE: [Row; 20] = [
     },
 ];
 
-/// How many processes used a GPU.
+/// Number of processes that used a GPU.
 fn processes(run: &Run) -> usize {
     let mut pids: Vec<u32> = run
         .dispatches()
@@ -194,16 +196,16 @@ fn processes(run: &Run) -> usize {
     pids.len()
 }
 
-/// The release for which rocBLAS is tested; its suite has it as librocblas0.
+/// The release with which rocBLAS is tested; its suite contains librocblas0.
 const WITH_ROCBLAS: &str = "5.7.1";
 
-/// Whether a workload has to do without something that the release lacks here; says so.
+/// Whether a workload is skipped because the release lacks something here; prints so.
 fn left_out(row: &Row, release: &Release) -> bool {
     if row.program != "gemm" || release.has("librocblas.so.0") {
         return false;
     }
     if release.name == WITH_ROCBLAS {
-        // Two gigabytes for one program: never promised, not even where releases are.
+        // Two gigabytes for one program: never required, not even where releases are.
         say(&format!(
             "SKIPPED gemm: `cargo xtask rocm --release {WITH_ROCBLAS} --fetch --with librocblas0` gets rocBLAS"
         ));
@@ -216,19 +218,20 @@ fn left_out(row: &Row, release: &Release) -> bool {
     true
 }
 
-/// What holds for every workload.
+/// Checks that hold for every workload.
 fn as_said(row: &Row, run: &Run) {
-    // Which kernels rocBLAS launches, the program does not know.
+    // The program does not know which kernels rocBLAS launches.
     if row.program != "gemm" {
         run.assert_all_ran();
     }
-    // Between GPUs that do not reach each other's memory copies go through the host: twice over SDMA.
+    // Between GPUs that cannot access each other's memory, copies go through the host: each uses
+    // SDMA twice.
     let through_host = run.said.contains(&Said::PeerAccess { value: 0.0 });
     let once = run.bytes_said(&[Direction::H2d, Direction::D2h]);
     let between = run.bytes_said(&[Direction::Peer]);
     let times = if through_host { 2 } else { 1 };
     let said = once.iter().sum::<u64>() + times * between.iter().sum::<u64>();
-    // What this one copies, it does not all say: it is about other things.
+    // This program does not report all of its copies, because it is about other things.
     if row.program != "features" {
         assert_eq!(run.bytes_copied(), said, "bytes copied");
     }
@@ -269,19 +272,19 @@ fn try_rocminfo(release: &Release) {
     }
 }
 
-/// Runs everything on a release.
+/// Runs all workloads on a release.
 fn whole_release(name: &'static str) {
     let Some(release) = release(name) else {
         return;
     };
-    // Which shall not count.
+    // Built first, so that this does not count.
     release.build();
     let begin = Instant::now();
     let mut failed = Vec::new();
     let mut ran = 0;
     let mut attempt = |what: String, test: &dyn Fn()| {
         ran += 1;
-        // Shown with the failure of a test.
+        // Shown if the test fails.
         eprintln!("{what}:");
         if catch_unwind(AssertUnwindSafe(test)).is_err() {
             failed.push(what);

@@ -1,4 +1,4 @@
-//! The releases of ROCm that gputrace is tested on: one row each.
+//! The releases of ROCm on which gputrace is tested: one row each.
 //!
 //! `cargo xtask rocm` fetches them, and tests run on each:
 //!
@@ -15,20 +15,20 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// A generation of ROCm as one Debian suite packages it.
+/// A generation of ROCm as packaged by one Debian suite.
 #[derive(Debug)]
 pub struct Release {
-    /// What it is called here: the version of HIP.
+    /// Name of the release here: the version of HIP.
     pub name: &'static str,
     /// The Debian suite that carries it.
     pub suite: &'static str,
-    /// The suite that the rest is taken from, where `suite` is no whole distribution.
+    /// The suite for all other packages, if `suite` is no complete distribution.
     pub base: Option<&'static str>,
-    /// The suite, for people.
+    /// The suite's distribution, for people.
     pub distribution: &'static str,
     /// The libraries that gputrace traces.
     pub libraries: [Library; 2],
-    /// Packages of what earlier releases have in those libraries.
+    /// Packages with parts that earlier releases have in the libraries.
     pub split: &'static [&'static str],
 }
 
@@ -37,15 +37,16 @@ pub struct Release {
 pub struct Library {
     /// What it implements.
     pub api: &'static str,
-    /// The package that has it.
+    /// The package that contains it.
     pub package: &'static str,
     /// The upstream version that the suite is expected to have.
     pub version: &'static str,
-    /// The name that programs load it by.
+    /// The name by which programs load it.
     pub soname: &'static str,
 }
 
-/// What every root has besides the libraries: rocminfo, a shell and the small tools, `/etc/os-release`.
+/// Packages that every root has in addition to the libraries: rocminfo, a shell and small tools,
+/// `/etc/os-release`.
 const COMMON: [&str; 6] = [
     "base-files",
     "coreutils",
@@ -58,18 +59,19 @@ const COMMON: [&str; 6] = [
 /// Debian's archive on a day on which its suites had all of [`RELEASES`].
 pub const SNAPSHOT: &str = "http://snapshot.debian.org/archive/debian/20261125T000000Z/";
 
-/// Where Debian has libraries, seen from a root.
+/// Debian's library directory, relative to a root.
 pub const LIBRARY_DIRECTORY: &str = "usr/lib/x86_64-linux-gnu";
 
 macro_rules! releases {
     (($d:tt) $($test:ident = $name:literal { $($row:tt)* })*) => {
         /// All releases, oldest first.
         ///
-        /// Testing (forky) and experimental move on. What they no longer have is fetched from [`SNAPSHOT`]; then add a
-        /// row for the new one.
+        /// Testing (forky) and experimental move on. Versions that they no longer have are fetched
+        /// from [`SNAPSHOT`]; then add a row for the new version.
         pub const RELEASES: &[Release] = &[$(Release { name: $name, $($row)* },)*];
 
-        /// A test on each release, oldest first: calls the function with the release's name.
+        /// Defines a test per release, oldest first, that calls the function with the release's
+        /// name.
         #[macro_export]
         macro_rules! on_each_release {
             ($d test:path) => {
@@ -163,19 +165,19 @@ releases! { ($)
                 soname: "libhsa-runtime64.so.1",
             },
         ],
-        // The compiler at run time.
+        // The run-time compiler.
         split: &["libhiprtc7"],
     }
 }
 
 impl Release {
-    /// The packages that must be asked for; apt adds what they depend on.
+    /// The packages that must be requested; apt adds their dependencies.
     pub fn packages(&self) -> impl Iterator<Item = &'static str> {
         let libraries = self.libraries.iter().map(|library| library.package);
         libraries.chain(self.split.iter().copied()).chain(COMMON)
     }
 
-    /// `HIP 5.7.1, HSA 6.1.2 of Debian 13 (trixie)`.
+    /// E.g. `HIP 5.7.1, HSA 6.1.2 of Debian 13 (trixie)`.
     #[must_use]
     pub fn contents(&self) -> String {
         let [hip, hsa] = &self.libraries;
@@ -185,7 +187,7 @@ impl Release {
         )
     }
 
-    /// The command that fetches it.
+    /// The command that fetches the release.
     #[must_use]
     pub fn fetch_command(&self) -> String {
         format!("cargo xtask rocm --release {} --fetch", self.name)
@@ -199,10 +201,11 @@ impl fmt::Display for Release {
 }
 
 impl Library {
-    /// The file that its soname stands for in `root`, if it is there.
+    /// The file in `root` that the soname refers to, if it exists.
     #[must_use]
     pub fn file(&self, root: &Path) -> Option<PathBuf> {
-        // Links between libraries are relative, so that this stays in the root; if not, it is not the root's file.
+        // Links between libraries are relative, so the result stays inside the root; if not, it is
+        // not the root's file.
         let path = fs::canonicalize(root.join(LIBRARY_DIRECTORY).join(self.soname)).ok()?;
         let root = fs::canonicalize(root).ok()?;
         path.starts_with(root).then_some(path)

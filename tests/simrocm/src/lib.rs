@@ -1,19 +1,22 @@
 //! `simrocm`: stand-ins for `libamdhip64`, `libhsa-runtime64` and `libroctx64` on the software GPU.
 //!
-//! The libraries themselves are the packages `gputrace-simrocm-hsa`, `-hip` and `-roctx`; what they are for and
-//! how they are built up is told in `gputrace-simrocm-core`. This package links and lays them out:
+//! The libraries themselves are the packages `gputrace-simrocm-hsa`, `-hip` and `-roctx`;
+//! `gputrace-simrocm-core` explains their purpose and structure. This package links and stages
+//! them:
 //!
 //! ```text
 //! cargo run -p gputrace-simrocm --bin simrocm-stage -- DIR
 //! LD_LIBRARY_PATH=DIR/lib SOFTGPU_LOG=/tmp/truth ./program
 //! ```
 //!
-//! measures them (`simrocm-bench`), and tests them with the programs of `tests/workloads/gpu`.
+//! It also measures them (`simrocm-bench`), and tests them with the programs of
+//! `tests/workloads/gpu`.
 //!
 //! # Staging
 //!
-//! Cargo builds static libraries; the C compiler driver links each into a shared one. Rust's own shared libraries
-//! cannot do: rustc gives them an anonymous version script, which linkers do not combine with named nodes.
+//! Cargo builds static libraries, and the C compiler driver links each into a shared one. Rust's
+//! own shared libraries are unsuitable: rustc gives them an anonymous version script, which linkers
+//! cannot combine with named version nodes.
 
 pub mod queue;
 
@@ -23,7 +26,7 @@ use std::process::Command;
 
 use thiserror::Error;
 
-/// Why nothing was staged.
+/// Why staging failed.
 #[derive(Debug, Error)]
 pub enum StageError {
     /// A tool cannot be run.
@@ -31,25 +34,25 @@ pub enum StageError {
         "cannot run {tool}: {source}; cargo and a C compiler driver (cc, or what CC names) are needed"
     )]
     Run {
-        /// Which.
+        /// The tool.
         tool: String,
-        /// Why not.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// A tool failed; it has said why on stderr.
+    /// A tool failed; it has printed the reason on stderr.
     #[error("{tool} failed ({status}); it says above why")]
     Failed {
-        /// Which.
+        /// The tool.
         tool: String,
-        /// Its status.
+        /// Its exit status.
         status: std::process::ExitStatus,
     },
-    /// A file or directory cannot be made.
+    /// A file or directory cannot be created.
     #[error("{}: {source}", path.display())]
     File {
-        /// Which.
+        /// The path.
         path: PathBuf,
-        /// Why not.
+        /// The system's error.
         source: std::io::Error,
     },
 }
@@ -64,16 +67,16 @@ pub enum HipSoname {
     Six,
 }
 
-/// A library to be linked.
+/// A library to link.
 struct Library {
-    /// Cargo package, also the directory under this one.
+    /// Suffix of the Cargo package, which is also the directory below this package.
     part: &'static str,
     /// Name without version.
     name: &'static str,
     soname: &'static str,
-    /// What the real package calls the file behind the soname.
+    /// Name of the file behind the soname in the real package.
     file: &'static str,
-    /// Staged libraries that it needs, by name.
+    /// Names of the staged libraries that it depends on.
     needs: &'static [&'static str],
 }
 
@@ -104,13 +107,13 @@ const ROCTX: Library = Library {
     needs: &[],
 };
 
-/// Names a directory that holds the static libraries, for where they have been built already.
+/// Environment variable with a directory of static libraries that have already been built.
 const ARCHIVES: &str = "GPUTRACE_SIMROCM_ARCHIVES";
 
-/// Builds the libraries and lays them out in `directory`/lib. Returns that directory.
+/// Builds the libraries and stages them in `directory`/lib. Returns that directory.
 ///
-/// Where `GPUTRACE_SIMROCM_ARCHIVES` names a directory with the static libraries, only links them: `cargo xtask test`
-/// has built them with all tests.
+/// If `GPUTRACE_SIMROCM_ARCHIVES` names a directory with the static libraries, it only links them:
+/// `cargo xtask test` has built them with all tests.
 ///
 /// # Errors
 ///
@@ -152,7 +155,7 @@ fn run(command: &mut Command) -> Result<(), StageError> {
 fn build() -> Result<PathBuf, StageError> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo"));
     let workspace = package_directory().join("../..");
-    // Not the directory of the build that may be waiting for this one.
+    // Not the target directory of a build that may be waiting for this one.
     let target = std::env::var_os("CARGO_TARGET_DIR")
         .map_or_else(|| workspace.join("target"), PathBuf::from);
     let mut command = Command::new(cargo);
@@ -171,7 +174,7 @@ impl Library {
     fn link(&self, archives: &Path, lib: &Path) -> Result<(), StageError> {
         let cc = std::env::var_os("CC").unwrap_or_else(|| OsString::from("cc"));
         let file = lib.join(self.file);
-        // Written beside and renamed: a program may be running with the old one.
+        // Written to a new file and renamed, because a program may be running with the old one.
         let new = lib.join(format!(".{}.{}", self.file, std::process::id()));
         let script = package_directory().join(self.part).join("exports.map");
         let mut option = OsString::from("-Wl,--version-script=");

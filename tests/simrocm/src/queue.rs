@@ -1,4 +1,5 @@
-//! Queues as a program has them that uses HSA itself: for benchmarks and tests that need dispatches at a certain rate.
+//! HSA queues as used directly by a program, for benchmarks and tests that need dispatches at a
+//! certain rate.
 
 use std::ffi::{CStr, CString, c_void};
 use std::sync::Arc;
@@ -10,10 +11,10 @@ use anyhow::bail;
 use gputrace_simrocm_core::abi::{QueuePointer, Signal};
 use gputrace_softgpu::packet::{BARRIER_BIT, KernelDispatch, kind};
 
-/// Packets that a queue holds.
+/// Number of packets in a queue.
 const PACKETS: u32 = 16_384;
 
-/// A library that was loaded.
+/// A loaded library.
 #[derive(Debug)]
 pub struct Library(*mut c_void);
 
@@ -24,7 +25,7 @@ impl Library {
     ///
     /// When it cannot be loaded.
     pub fn open(name: &CStr) -> anyhow::Result<Self> {
-        // SAFETY: loads a library of this project, whose initialisation does nothing.
+        // SAFETY: loads a library of this project, whose initialisation has no effects.
         let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_GLOBAL) };
         if handle.is_null() {
             bail!("{} cannot be loaded; is it staged?", name.to_string_lossy());
@@ -44,7 +45,7 @@ impl Library {
         if address.is_null() {
             bail!("{name} is not exported");
         }
-        // SAFETY: callers name the type that the C header gives the function; addresses have its size.
+        // SAFETY: callers give the function's type from the C header; addresses have the same size.
         Ok(unsafe { std::mem::transmute_copy::<*mut c_void, F>(&address) })
     }
 }
@@ -67,13 +68,13 @@ pub struct Queue {
 }
 
 impl Queue {
-    /// Creates one by `libhsa-runtime64.so.1`.
+    /// Creates a queue by `libhsa-runtime64.so.1`.
     ///
     /// # Errors
     ///
-    /// When HSA does not do so.
+    /// When HSA fails.
     pub fn create(hsa: &Library) -> anyhow::Result<Self> {
-        /// The first GPU's handle is the largest of a system with one.
+        /// With one GPU, its handle is the last one.
         extern "C" fn last(agent: u64, found: &mut u64) -> u32 {
             *found = agent;
             0
@@ -87,7 +88,7 @@ impl Queue {
         let (mut agent, mut address, mut done) = (0, 0, Signal(0));
         let init: extern "C" fn() -> u32 = hsa.function("hsa_init")?;
         let outcomes = [
-            // Counted: HIP may have done so, too.
+            // HSA counts initialisations, so HIP may have done it, too.
             init(),
             iterate(last, &mut agent),
             create(agent, PACKETS, 0, 0, 0, u32::MAX, u32::MAX, &mut address),
@@ -108,7 +109,8 @@ impl Queue {
         })
     }
 
-    /// Submits a kernel with one workgroup; waits while the queue is full. Only the `last` one has a completion signal.
+    /// Submits a kernel with one workgroup; waits while the queue is full. Only if `last` is set
+    /// does it have a completion signal.
     pub fn dispatch(&mut self, last: bool) {
         let Some(structure) = self.structure.get() else {
             return;
@@ -134,14 +136,14 @@ impl Queue {
         (self.store)(structure.hsa.doorbell, index.cast_signed());
     }
 
-    /// Waits for the last one.
+    /// Waits for the last kernel.
     pub fn wait(&self) {
         (self.wait)(self.done, 2, 1, u64::MAX, 0);
     }
 }
 
-/// Kernels without completion signals, in groups at a steady rate, until standard input is closed. For each line there it
-/// prints what was submitted so far.
+/// Submits kernels without completion signals, in groups at a steady rate, until standard input is
+/// closed. For each line on it, prints what was submitted so far.
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub struct Paced {
     /// Kernels in a second
@@ -156,7 +158,7 @@ pub struct Paced {
 #[derive(Debug, Default)]
 struct Submitted {
     kernels: AtomicU64,
-    /// For how long the thread was at it, ns.
+    /// Time that the thread has spent on it, ns.
     time: AtomicU64,
     is_over: AtomicBool,
 }
@@ -166,7 +168,7 @@ impl Paced {
     ///
     /// # Errors
     ///
-    /// When HSA does not work.
+    /// When HSA fails.
     #[expect(
         clippy::print_stdout,
         reason = "what it says is for tests and benchmarks"

@@ -1,4 +1,4 @@
-//! What HIP calls of HSA by exported names, counted by a library in between.
+//! Counts HIP's calls of HSA's exported functions, with a library in between.
 
 #![allow(
     clippy::unwrap_used,
@@ -46,7 +46,7 @@ fn graph<'a>() -> Runner<'a> {
     Runner::new("graph").arguments(&["700", "30"])
 }
 
-/// Packets of all kinds that the GPU took.
+/// Number of packets of all kinds that the GPU took.
 fn packets(run: &Run) -> u64 {
     (run.all_dispatches().len() + run.packets().len()) as u64
 }
@@ -60,7 +60,7 @@ fn each_packet_has_its_reservation_and_its_doorbell() {
         (counts["hsa_queue_create"], counts["hsa_amd_queue_create"]),
         (1, 0)
     );
-    // Only barriers have signals, each armed before.
+    // Only barriers have signals, each of which was armed before.
     let signalled = run
         .packets()
         .iter()
@@ -84,7 +84,7 @@ fn newer_releases_ring_after_8_packets_and_then_after_256() {
     let (run, counts) = counted(graph(), "doorbell_batches");
     let barriers = run.packets().len() as u64;
     assert_eq!(counts["hsa_queue_add_write_index_screlease"], 30 + barriers);
-    // After 8, 264, 520 and 700.
+    // After 8, 264, 520 and 700 packets.
     assert_eq!(counts["hsa_signal_store_screlease"], 4 * 30 + barriers);
 }
 

@@ -1,4 +1,5 @@
-/* Preloaded into a program: counts what HIP calls of HSA, and writes the counts to the file that CALL_COUNTS names. */
+/* Preloaded into a program: counts the HSA functions that HIP calls, and writes the counts to
+ * the file named by CALL_COUNTS. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdint.h>
@@ -8,7 +9,7 @@
 typedef uint64_t word;
 typedef word function(word, word, word, word, word, word, word, word);
 
-/* Up to eight words of arguments, wherever they go: registers, then stack. */
+/* Forwards up to eight argument words, whether they are passed in registers or on the stack. */
 #define COUNTED(name)                                                                         \
     static uint64_t count_##name;                                                             \
     word name(word a, word b, word c, word d, word e, word f, word g, word h) {               \

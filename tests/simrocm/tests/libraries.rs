@@ -1,4 +1,5 @@
-//! The staged libraries themselves: names, versions and sonames, against the real ones where they are cached.
+//! The staged libraries themselves: compares names, versions and sonames with the real ones, if
+//! they are cached.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -59,7 +60,7 @@ fn real(name: &str) -> Option<PathBuf> {
     path
 }
 
-/// Names that only releases after 6.4 have.
+/// Names that only exist in releases after 6.4.
 const NEWER: [&str; 4] = [
     "hsa_amd_memory_async_batch_copy",
     "hsa_amd_queue_create",

@@ -1,4 +1,4 @@
-//! Looks at read indices: what they cost, and what they say, held against what the software GPU did.
+//! Looks at read indices: compares their cost and results with what the software GPU did.
 
 #![allow(
     clippy::expect_used,
@@ -24,10 +24,10 @@ use gputrace_softgpu::truth::{Record, read_directory};
 
 use support::staged;
 
-/// Kernels as short as they are in programs that are bound by launches.
+/// Kernels as short as in programs that are bound by launches.
 const SETTINGS: &str = "default_duration = { fixed_ns = 20_000 }\n";
 
-/// A record of a look at which the read index was another than before: [`gputrace_abi::gpu::QueueState`].
+/// A record of a look at which the read index had changed: [`gputrace_abi::gpu::QueueState`].
 #[derive(Clone, Copy, Debug)]
 struct Change {
     time: u64,
@@ -79,12 +79,12 @@ fn changes(capture: &Path) -> Vec<Change> {
             })
         }));
     }
-    // What the watcher reports last may stand before what it reported just before.
+    // The watcher's last report may come before its previous one.
     changes.sort_by_key(|change| change.time);
     changes
 }
 
-/// When each packet was taken by the GPU and began, ns.
+/// Time when each packet was taken by the GPU and began, ns.
 fn begins(bench: &Bench) -> HashMap<u64, u64> {
     let truth = read_directory(&bench.path().join("truth")).expect("the truth");
     let begin = truth.iter().filter_map(|record| match record {
@@ -94,7 +94,7 @@ fn begins(bench: &Bench) -> HashMap<u64, u64> {
     begin.collect()
 }
 
-/// Each test keeps a processor busy, so they take turns.
+/// Each test keeps a CPU busy, so they take turns.
 static TURN: Mutex<()> = Mutex::new(());
 
 fn looks(trace: &Trace) -> Looks {
@@ -119,7 +119,8 @@ fn looks_keep_their_budget_by_the_figures() {
     }
     println!("figure simrocm.looks.looks = {} looks", looks.looks);
     println!("figure simrocm.looks.changes = {} changes", changes.len());
-    // What a run of looks costs is known when it is over, so that the busiest second may have a little more.
+    // The cost of a series of looks is known only when it is over, so the busiest second may exceed
+    // the budget a little.
     assert!(looks.share() <= budget, "{looks:?}");
     assert!(busiest <= budget * 1.25, "{looks:?}");
     assert!(looks.looks > 100, "{looks:?}");
@@ -144,7 +145,8 @@ fn looks_say_what_they_cost_and_tell_the_truth() {
         trace.gpu.dispatches.len()
     );
 
-    // Only changes are written, those that were seen when a doorbell rang among them; the last record says how things stood.
+    // Only changes are written, including those seen when a doorbell rang; the last record has the
+    // final state.
     let unchanged = changes.windows(2).filter(|pair| match pair {
         [before, change] => before.read_index == change.read_index,
         _ => false,
@@ -163,7 +165,7 @@ fn looks_say_what_they_cost_and_tell_the_truth() {
         }
         let last = change.read_index - 1;
         if let Some(begin) = begins.get(&last) {
-            // It begins when it is taken; and was not taken at the look before.
+            // A packet begins when it is taken, and had not been taken at the previous look.
             assert!(
                 *begin >= change.looked,
                 "packet {last} began at {begin}: {change:?}"
@@ -183,8 +185,8 @@ fn without_a_budget_nobody_looks() {
     let (trace, changes) = record(&bench, &["--duration", "1s", "--look-budget", "0"]);
     let looks = looks(&trace);
     assert_eq!((looks.budget, looks.looks, looks.cpu), (0, 0, 0));
-    // How the queue stands is looked at when the recording is over: three times in a row, between
-    // which it may move.
+    // The state of the queue is read when the recording ends: three times in a row, between which it
+    // may change.
     assert!(changes.len() <= 3, "{changes:?}");
     assert!(
         trace.gpu.dispatches.len() > 1_000,

@@ -10,7 +10,7 @@ mod support;
 use gputrace_harness::Run;
 use support::{Runner, code_object};
 
-/// Runs the programs that launch in every way.
+/// Runs the programs that launch kernels in all ways.
 fn run_all(newer: &str) -> [Run; 3] {
     let module = code_object("module.hsaco");
     let runs = [

@@ -1,4 +1,4 @@
-//! Unmodified HIP and HSA programs on the stand-ins: what they say they did against what the GPU did.
+//! Unmodified HIP and HSA programs on the stand-ins: compares their reports with what the GPU did.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -31,14 +31,14 @@ fn vector_add() {
 
 #[test]
 fn kernels_of_a_stream_run_in_its_order() {
-    // More than a queue holds, and than the memory for arguments.
+    // More than the queue and the memory for arguments can hold.
     let run = Runner::new("many_kernels")
         .arguments(&["40000"])
         .gpu("default_duration = { uniform_ns = [0, 2_000] }")
         .run();
     run.assert_success();
     run.assert_all_ran_in_order();
-    // An ordinary kernel has no signal; a barrier with one ends each batch.
+    // Ordinary kernels have no signal; a barrier with one ends each batch.
     assert!(run.dispatches().iter().all(|dispatch| dispatch.signal == 0));
     assert!(run.packets().len() >= 40);
 }
@@ -80,7 +80,7 @@ fn copies_of_all_sizes_arrive() {
 fn small_copies_are_done_by_kernels() {
     let run = Runner::new("copies").run();
     run.assert_success();
-    // What is larger goes by SDMA, unless it stays on the GPU.
+    // Larger copies use SDMA, unless they stay on the GPU.
     const MOST: u64 = 16 << 10;
     let small = |said: &&Said| match said {
         Said::Copy {

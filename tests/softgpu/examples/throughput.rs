@@ -1,6 +1,7 @@
-//! Prints how fast empty kernels go through a queue, log and all: `cargo run -p gputrace-softgpu --example throughput`.
+//! Measures how fast empty kernels go through a queue, including the log: `cargo run -p
+//! gputrace-softgpu --example throughput`.
 //!
-//! It needs a core that nobody else uses. Ends with an error below 300,000 per second.
+//! It needs a core for itself. Exits with an error below 300,000 kernels per second.
 
 #![expect(clippy::print_stdout, reason = "a program whose output is its result")]
 #![expect(

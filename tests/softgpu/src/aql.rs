@@ -1,4 +1,4 @@
-//! The AQL packet processor: one thread per queue, many packets in flight.
+//! The AQL packet processor: one thread per queue, with many packets in flight.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -23,21 +23,21 @@ pub(crate) struct Aql {
     /// Address of `amd_queue_t`.
     address: u64,
     ring: u64,
-    /// Packets in the ring minus one.
+    /// Number of packets in the ring minus one.
     mask: u64,
     doorbell: u64,
-    /// The next packet to take.
+    /// Index of the next packet to take.
     next: u64,
-    /// One past the highest packet the doorbell has announced.
+    /// One past the highest packet announced by the doorbell.
     announced: u64,
-    /// Since when (ns) a complete but unannounced packet has been at the head.
+    /// Time in ns since which a complete but unannounced packet has been at the head.
     unannounced_since: Option<u64>,
     head: Option<Head>,
     running: Vec<Running>,
     read_index: ReadIndex,
 }
 
-/// The packet at the head, which may have to wait.
+/// The packet at the head of the queue, which may have to wait.
 #[derive(Clone, Copy)]
 struct Head {
     raw: RawPacket,
@@ -45,25 +45,25 @@ struct Head {
     since: Stamp,
 }
 
-/// A kernel that was launched.
+/// A launched kernel.
 struct Running {
     dispatch: Dispatch,
-    /// When it completes (ns), at its end or later; `None` for never.
+    /// When it completes (ns), which is its end or later; `None` for never.
     completes_ns: Option<u64>,
     scratch_once: bool,
     /// Address of the arguments.
     kernarg: u64,
-    /// Where it stores what the clock says at its begin and end; 0 for nowhere.
+    /// Address at which it stores the clock at its begin and end; 0 for nowhere.
     clock: u64,
 }
 
-/// What a look at the queue came to.
+/// The result of a look at the queue.
 enum Step {
-    /// Something was done: look again at once.
+    /// Something was done: look again immediately.
     Progress,
-    /// Nothing to do before this moment (ns), or before something new comes.
+    /// Nothing to do before this time (ns), or before something new arrives.
     Idle(Option<u64>),
-    /// The queue is dead.
+    /// The queue has stopped for good.
     Halt,
 }
 
@@ -95,7 +95,7 @@ impl Aql {
         })
     }
 
-    /// Processes packets until told to stop.
+    /// Processes packets until stopped.
     pub(crate) fn run(mut self) {
         let mut patience = Patience::new(&self.shared.config.queue);
         let shared = Arc::clone(&self.shared);
@@ -134,7 +134,8 @@ impl Aql {
             now.ns,
             drained,
         )?;
-        // What a waiting packet waits for, a signal or a free place, comes unannounced from another queue.
+        // A waiting packet waits for a signal or for a free place. Both come from other queues
+        // without notice.
         let look_again = self.head.is_some().then(|| now.ns + HEAD_LOOK_NS);
         Ok(match launched {
             Step::Idle(_) if completed => Step::Progress,
@@ -157,7 +158,7 @@ impl Aql {
             .min()
     }
 
-    /// Completes what has ended by now, in the order of the ends.
+    /// Completes everything that has ended by now, in the order of the ends.
     fn complete_due(&mut self, agent: &Agent, now_ns: u64) -> BusResult<bool> {
         let mut any = false;
         while let Some((position, _)) = self
@@ -175,7 +176,7 @@ impl Aql {
         Ok(any)
     }
 
-    /// Ends a kernel: ticks, log, signal, in this order.
+    /// Ends a kernel: writes its ticks, then the log, then the signal.
     fn complete(&mut self, agent: &Agent, running: Running) -> BusResult<()> {
         let Running {
             mut dispatch,
@@ -227,7 +228,7 @@ impl Aql {
         bus.store_u64("signal's end", handle + signal_at::END_TS, end)
     }
 
-    /// Takes the next packet, if there is one and it may go.
+    /// Takes the next packet, if there is one and it may start.
     fn advance(&mut self, agent: &Agent, now: Stamp) -> BusResult<Step> {
         let head = match self.head {
             Some(head) => head,
@@ -287,11 +288,11 @@ impl Aql {
         Ok(Step::Progress)
     }
 
-    /// Reads the packet at the head, once it is there, complete and announced.
+    /// Reads the packet at the head once it is present, complete and announced.
     ///
-    /// Doorbells are not monotonic: of two threads that share a queue the one with the lower index may
-    /// ring later, and its value may be all that is left to see. So the highest counts, and a complete
-    /// packet that nobody announced is taken after a while.
+    /// Doorbells are not monotonic. If two threads share a queue, the one with the lower index may
+    /// ring later, and overwrite the higher value before it was seen. Therefore the highest value
+    /// counts, and a complete packet that was not announced is taken after a while.
     fn look(&mut self, now: Stamp) -> BusResult<Result<Head, Step>> {
         let bus = &self.shared.bus;
         let rung = bus.load_u64("doorbell", self.doorbell)?.wrapping_add(1);
@@ -379,25 +380,7 @@ impl Aql {
             stamped: signal != 0 && self.profiling()?,
             fault,
         };
-        let mut completes_ns = Some(end.ns);
-        match fault {
-            None => {}
-            Some(Fault::SwappedTimestamps | Fault::LostCompletion) => {}
-            Some(Fault::NoTimestamps) => dispatch.stamped = false,
-            Some(Fault::LateCompletion { delay_ns }) => {
-                completes_ns = Some(end.ns.saturating_add(delay_ns))
-            }
-            Some(fault) => {
-                dispatch.end = None;
-                dispatch.stamped = false;
-                completes_ns = None;
-                self.shared.record(&Record::Fault {
-                    place,
-                    fault,
-                    ns: begin.ns,
-                });
-            }
-        }
+        let completes_ns = self.apply(fault, &mut dispatch, end.ns);
         let properties = self.properties()?;
         let scratch_once = kernel.private_segment > 0 && properties & at::USE_SCRATCH_ONCE != 0;
         let running = Running {
@@ -422,15 +405,40 @@ impl Aql {
                 self.shared.host.gpu_reset(self.agent);
                 return Ok(Step::Halt);
             }
-            // An empty kernel needs no second look at the clock.
+            // An empty kernel does not need another look at the clock.
             _ if duration == 0 && completes_ns == Some(end.ns) => self.complete(agent, running)?,
             _ => self.running.push(running),
         }
         Ok(Step::Progress)
     }
 
-    /// Asks the runtime for scratch when the kernel needs more than the queue has; false when it has none
-    /// to give or the queue is being destroyed.
+    /// Lets a fault change a dispatch that would end at `end_ns`; returns when its completion is
+    /// told, if it is.
+    fn apply(&self, fault: Option<Fault>, dispatch: &mut Dispatch, end_ns: u64) -> Option<u64> {
+        let mut completes_ns = Some(end_ns);
+        match fault {
+            None => {}
+            Some(Fault::SwappedTimestamps | Fault::LostCompletion) => {}
+            Some(Fault::NoTimestamps) => dispatch.stamped = false,
+            Some(Fault::LateCompletion { delay_ns }) => {
+                completes_ns = Some(end_ns.saturating_add(delay_ns));
+            }
+            Some(fault) => {
+                dispatch.end = None;
+                dispatch.stamped = false;
+                completes_ns = None;
+                self.shared.record(&Record::Fault {
+                    place: dispatch.place,
+                    fault,
+                    ns: dispatch.begin.ns,
+                });
+            }
+        }
+        completes_ns
+    }
+
+    /// Asks the runtime for scratch when the kernel needs more than the queue has; false when it
+    /// has none to give or the queue is being destroyed.
     fn get_scratch(&self, kernel: &Kernel, index: u64) -> BusResult<bool> {
         let (.., has) = self.scratch()?;
         if kernel.private_segment <= has {
@@ -439,7 +447,7 @@ impl Aql {
         self.ask_runtime(SCRATCH_NEEDED, index)
     }
 
-    /// Place, bytes, and bytes of a lane of the queue's scratch memory.
+    /// Address, size in bytes, and bytes per lane of the queue's scratch memory.
     fn scratch(&self) -> BusResult<(u64, u64, u32)> {
         let bus = &self.shared.bus;
         Ok((
@@ -452,8 +460,8 @@ impl Aql {
         ))
     }
 
-    /// Stores a request into the queue's inactive signal and waits until the runtime has stored 0; false
-    /// when it stored -1 or the queue is being destroyed.
+    /// Stores a request into the queue's inactive signal and waits until the runtime has stored 0.
+    /// Returns `false` if it stored -1 or the queue is being destroyed.
     fn ask_runtime(&self, request: i64, index: u64) -> BusResult<bool> {
         let handle = self.inactive_signal()?;
         if handle == 0 {
@@ -486,7 +494,8 @@ impl Aql {
         Ok(false)
     }
 
-    /// Takes the head out of the ring. Only the header changes: the rest of the packet stays readable.
+    /// Takes the packet at the head out of the ring. Only the header changes; the rest of the
+    /// packet stays readable.
     fn consume(&mut self) -> BusResult<()> {
         self.shared
             .bus
@@ -529,7 +538,7 @@ impl Aql {
             .load_u64("inactive signal", self.address + at::INACTIVE_SIGNAL)
     }
 
-    /// The queue is destroyed: says what was left in it.
+    /// Logs what was left in the queue when it is destroyed.
     fn end(&mut self, agent: &Agent) {
         let written = self
             .shared
@@ -552,13 +561,14 @@ impl Aql {
     }
 }
 
-/// A kernel that is completed later than this (ns) after its nominal end took longer: this thread had no processor.
+/// A kernel completed more than this (ns) after its nominal end took longer, because this thread
+/// had no processor.
 const LATE_NS: u64 = 5_000;
-/// The longest time between two looks at what the packet at the head waits for.
+/// The longest time between two checks of the condition that the packet at the head waits for.
 const HEAD_LOOK_NS: u64 = 200_000;
-/// Inactive signal: the next kernel needs more scratch.
+/// Value for the inactive signal: the next kernel needs more scratch memory.
 const SCRATCH_NEEDED: i64 = 1;
-/// Inactive signal: the kernel that used scratch once has ended.
+/// Value for the inactive signal: the kernel that used scratch memory once has ended.
 const SCRATCH_BACK: i64 = 512;
 
 const fn packet_name(packet: &Packet) -> &'static str {

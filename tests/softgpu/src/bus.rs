@@ -1,22 +1,23 @@
-//! Memory as the GPU sees it. All of this crate's raw memory access is here.
+//! Memory as the GPU sees it. All raw memory accesses of this crate are here.
 //!
-//! Packets hold plain addresses. A [`Bus`] turns them into host memory by a [`Translate`] and reads or
-//! writes there with the atomicity the hardware has. An address that cannot be one (null, misaligned) is
-//! an error; one that merely is not mapped ends the program with SIGSEGV, as a GPU memory fault would.
+//! Packets hold plain addresses. A [`Bus`] converts them to host memory through a [`Translate`],
+//! and reads or writes there with the hardware's atomicity. An address that is invalid (null or
+//! misaligned) is an error. An unmapped address ends the program with SIGSEGV, as a GPU memory
+//! fault would.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 use thiserror::Error;
 
-/// Address translation of the GPU: from its virtual addresses to the host's.
+/// Translation of GPU virtual addresses to host addresses.
 pub trait Translate: Send + Sync {
-    /// Where in host memory the `bytes` bytes at `address` lie. Returns `address` itself for memory
-    /// that has the same address on both sides.
+    /// The host address of the `bytes` bytes at `address`. Returns `address` itself for memory with
+    /// the same address on both sides.
     fn translate(&self, address: u64, bytes: u64) -> u64;
 }
 
-/// Every address is the host's own.
+/// Uses every address unchanged.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Identity;
 
@@ -26,7 +27,7 @@ impl Translate for Identity {
     }
 }
 
-/// An address in a packet that no memory can have.
+/// An invalid address in a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error(
     "{what}: {address:#x} is null or not aligned to {align} bytes; the packet or structure holding it is broken"
@@ -34,9 +35,9 @@ impl Translate for Identity {
 pub struct BadAddress {
     /// What was to be accessed.
     pub what: &'static str,
-    /// Where.
+    /// The address.
     pub address: u64,
-    /// The alignment it needs, in bytes.
+    /// The required alignment in bytes.
     pub align: u64,
 }
 
@@ -46,7 +47,7 @@ pub(crate) type BusResult<T> = Result<T, BadAddress>;
 /// The first page of a process is never mapped (`vm.mmap_min_addr`).
 const FIRST_ADDRESS: u64 = 4096;
 
-/// Access to the memory that GPU addresses denote.
+/// Access to memory by GPU addresses.
 #[derive(Clone)]
 pub struct Bus {
     translate: Arc<dyn Translate>,
@@ -63,9 +64,9 @@ impl Bus {
     ///
     /// # Safety
     ///
-    /// While the bus is used, every address that reaches it (from queues, signals and packets of the
-    /// program) must translate to memory that is mapped, readable and writable, as for a real GPU, and
-    /// that no Rust reference covers except atomics and cells of raw memory.
+    /// While the bus is used, every address that reaches it (from queues, signals and packets of
+    /// the program) must translate to memory that is mapped, readable and writable, as for a real
+    /// GPU, and that no Rust reference covers except atomics and cells of raw memory.
     #[must_use]
     pub unsafe fn new(translate: Arc<dyn Translate>) -> Self {
         Self { translate }
@@ -89,7 +90,8 @@ impl Bus {
         A: Atomic<T>,
     {
         let pointer = self.pointer::<A>(what, address)?;
-        // SAFETY: aligned and not null (checked); mapped and accessed atomically by the promise of `new`.
+        // SAFETY: aligned and not null (checked); mapped and accessed atomically by the promise of
+        // `new`.
         Ok(unsafe { &*pointer })
     }
 
@@ -142,14 +144,14 @@ impl Bus {
         Ok(())
     }
 
-    /// Adds to 64 bits in one step, wrapping; returns what was there before.
+    /// Atomically adds to 64 bits, wrapping. Returns the previous value.
     pub(crate) fn add_i64(&self, what: &'static str, address: u64, value: i64) -> BusResult<i64> {
         Ok(self
             .atomic::<i64, AtomicI64>(what, address)?
             .fetch_add(value, Ordering::AcqRel))
     }
 
-    /// Copies bytes; the two places may overlap.
+    /// Copies bytes; the ranges may overlap.
     pub(crate) fn copy(&self, source: u64, destination: u64, bytes: u64) -> BusResult<()> {
         let Ok(length) = usize::try_from(bytes) else {
             return Err(BadAddress {
@@ -165,7 +167,7 @@ impl Bus {
         Ok(())
     }
 
-    /// Fills `bytes` bytes with one 32-bit pattern, from its low byte on.
+    /// Fills `bytes` bytes with a 32-bit pattern, starting with its low byte.
     pub(crate) fn fill_u32(&self, destination: u64, pattern: u32, bytes: u64) -> BusResult<()> {
         for offset in (0..bytes / 4).map(|word| word * 4) {
             self.store_u32("fill destination", destination + offset, pattern)?;
@@ -186,7 +188,7 @@ impl Bus {
     }
 }
 
-/// An atomic that may lie at any aligned address of its size.
+/// An atomic type that can be placed at any address aligned to its size.
 trait Atomic<T> {}
 impl Atomic<u64> for AtomicU64 {}
 impl Atomic<i64> for AtomicI64 {}
@@ -198,7 +200,8 @@ mod tests {
     use super::*;
 
     fn bus() -> Bus {
-        // SAFETY: the tests hand in addresses of their own locals only, and bad ones that are refused.
+        // SAFETY: the tests hand in addresses of their own locals only, and bad ones that are
+        // refused.
         unsafe { Bus::new(Arc::new(Identity)) }
     }
 

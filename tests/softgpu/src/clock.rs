@@ -1,18 +1,19 @@
-//! The clock of one agent: a pure function of the host's `CLOCK_BOOTTIME`.
+//! The clock of an agent: a pure function of the host's `CLOCK_BOOTTIME`.
 //!
-//! Being pure, it gives every process that reads the same configuration the same ticks: the traced
-//! program's packet processors, and a collector that asks through the clock-counter ioctl.
+//! Because the function is pure, every process with the same configuration reads the same ticks:
+//! the traced program's packet processors, and a collector that uses the clock-counter ioctl.
 
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
-/// Now, in nanoseconds of `CLOCK_BOOTTIME`: the clock that ROCr calls its system domain.
+/// The current time in nanoseconds of `CLOCK_BOOTTIME`, which ROCr calls its system domain.
 #[must_use]
 pub fn boottime_ns() -> u64 {
     nanoseconds(ClockId::Boottime)
 }
 
-/// Now, in nanoseconds of `CLOCK_MONOTONIC_RAW`: the "cpu clock" of `AMDKFD_IOC_GET_CLOCK_COUNTERS`.
+/// The current time in nanoseconds of `CLOCK_MONOTONIC_RAW`, the "cpu clock" of
+/// `AMDKFD_IOC_GET_CLOCK_COUNTERS`.
 #[must_use]
 pub fn monotonic_raw_ns() -> u64 {
     nanoseconds(ClockId::MonotonicRaw)
@@ -20,37 +21,38 @@ pub fn monotonic_raw_ns() -> u64 {
 
 fn nanoseconds(clock: ClockId) -> u64 {
     let time = clock_gettime(clock);
-    // Neither clock is ever before its epoch, the boot of the machine.
+    // Neither clock is ever before its epoch, the machine's boot.
     time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs()
 }
 
-/// How the ticks of an agent follow from the host's clock.
+/// How an agent's ticks follow from the host's clock.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct GpuClock {
-    /// Nominal ticks per second; what the runtime is told.
+    /// Nominal ticks per second, as reported to the runtime.
     pub frequency_hz: u64,
     /// The count at boot.
     pub offset_ticks: i64,
-    /// How much faster than nominal the clock really runs, in parts per billion.
+    /// How much faster than nominal the clock runs, in parts per billion.
     pub drift_ppb: i64,
-    /// Leaps of the count, as after a GPU reset.
+    /// Jumps of the count, as after a GPU reset.
     pub jumps: Vec<Jump>,
 }
 
-/// A leap of the count at one moment.
+/// A jump of the count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Jump {
-    /// When, in nanoseconds of `CLOCK_BOOTTIME`.
+    /// When it happens, in nanoseconds of `CLOCK_BOOTTIME`.
     pub at_ns: u64,
-    /// By how many ticks, forwards or backwards.
+    /// Number of ticks, positive or negative.
     pub ticks: i64,
 }
 
 impl Default for GpuClock {
     fn default() -> Self {
-        // 100 MHz is what gfx9 has; the offset only keeps ticks from being mistaken for nanoseconds / 10.
+        // gfx9 has 100 MHz. The offset only keeps ticks from being mistaken for nanoseconds divided
+        // by 10.
         Self {
             frequency_hz: 100_000_000,
             offset_ticks: 0x0001_2345_6789,
@@ -61,7 +63,7 @@ impl Default for GpuClock {
 }
 
 impl GpuClock {
-    /// The count at a moment of `CLOCK_BOOTTIME` (ns), wrapping as a 64-bit counter does.
+    /// The count at a time of `CLOCK_BOOTTIME` (ns), wrapping like a 64-bit counter.
     #[must_use]
     pub fn ticks_at(&self, boottime_ns: u64) -> u64 {
         const NS_PER_S: i128 = 1_000_000_000;

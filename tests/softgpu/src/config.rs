@@ -1,4 +1,5 @@
-//! What the software GPU is like: agents, clocks, durations, faults. One TOML file, all of it optional.
+//! Configuration of the software GPU: agents, clocks, durations, and faults. It is a TOML file in
+//! which everything is optional.
 //!
 //! ```toml
 //! seed = 7                                    # of every drawn duration
@@ -28,29 +29,31 @@ use crate::timing::{Duration, KernelRule};
 
 /// Environment variable: path of the TOML file.
 pub const CONFIG_VARIABLE: &str = "SOFTGPU_CONFIG";
-/// Environment variable: directory for the ground-truth logs; without it nothing is logged.
+/// Environment variable: directory for the ground-truth logs. Without it nothing is logged.
 pub const LOG_VARIABLE: &str = "SOFTGPU_LOG";
 
 /// The whole configuration.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// Seed of every random draw. Draws depend on it and on the packet's place only, never on timing.
+    /// Seed of all random draws. A draw depends only on the seed and on the packet's place, never
+    /// on timing.
     pub seed: u64,
-    /// Minor version of KFD's interface (the major is 1). From 14 on there are ages of events, with which the event thread of ROCr 6.4 spins
-    /// (72 000 waits instead of 70); from 15 on ROCr offers virtual memory.
+    /// Minor version of KFD's interface (the major version is 1). From 14 on, events have ages,
+    /// with which the event thread of ROCr 6.4 spins (72 000 waits instead of 70). From 15 on, ROCr
+    /// offers virtual memory.
     pub kfd_minor: u32,
     /// The GPUs, in the order of their KFD nodes.
     pub agent: Vec<AgentConfig>,
-    /// How queues behave.
+    /// Behaviour of queues.
     pub queue: QueueConfig,
-    /// How copies take time.
+    /// Duration of copies.
     pub copy: CopyConfig,
-    /// How long a kernel takes that no rule names.
+    /// Duration of kernels that no rule matches.
     pub default_duration: Duration,
-    /// How long kernels take.
+    /// Rules for the durations of kernels.
     pub kernel: Vec<KernelRule>,
-    /// What goes wrong.
+    /// Injected faults.
     pub fault: Vec<FaultRule>,
 }
 
@@ -73,9 +76,9 @@ impl Default for Config {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct AgentConfig {
-    /// Instruction set, such as `gfx906`: decides which code objects load.
+    /// Instruction set, such as `gfx906`. It decides which code objects load.
     pub gfx: String,
-    /// PCI device id the runtime is told.
+    /// PCI device id reported to the runtime.
     pub device_id: u32,
     /// Name shown to users.
     pub name: String,
@@ -83,14 +86,15 @@ pub struct AgentConfig {
     pub vram_mib: u64,
     /// Whether the host can map all of the memory (a large BAR).
     pub large_bar: bool,
-    /// Agents of the same hive, unless it is 0, reach each other's memory (by XGMI).
+    /// Agents with the same hive number, unless it is 0, can access each other's memory (through
+    /// XGMI).
     pub hive: u64,
-    /// Kernels that run at the same time, over all queues.
+    /// Maximum number of concurrent kernels over all queues.
     pub concurrent_kernels: u32,
     /// The clock.
     pub clock: GpuClock,
-    /// By how much faster the clock runs that stamps and kernels show than the one that the driver reads, parts per billion:
-    /// a fault. The log has what the driver reads.
+    /// How much faster the clock shown by stamps and kernels runs than the clock read by the
+    /// driver, in parts per billion: a fault. The log contains what the driver reads.
     pub stamps_fast_ppb: i64,
 }
 
@@ -110,29 +114,32 @@ impl Default for AgentConfig {
     }
 }
 
-/// How queues behave.
+/// Behaviour of queues.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct QueueConfig {
-    /// Packets of one queue that may run at the same time when their barrier bit is off.
+    /// Maximum number of concurrent packets of one queue if their barrier bits are off.
     pub concurrent_packets: usize,
-    /// The read index is reported once this many packets were consumed, or when the queue is drained.
+    /// The read index is reported once this many packets were consumed, or when the queue is empty.
     pub read_index_step: u64,
-    /// The read index is reported this long (ns) after the packet was consumed.
+    /// The read index is reported this long after the packet was consumed, in ns.
     pub read_index_delay_ns: u64,
-    /// The read index is reported so many packets early, as if packets were taken before they may begin: a fault.
+    /// The read index is reported this many packets early, as if packets were taken before they may
+    /// begin: a fault.
     pub read_index_ahead: u64,
     /// A complete packet at the head whose doorbell was overwritten by a lower one is taken after
-    /// this (ns). Long, as no GPU takes a packet before its doorbell: a program may lose its
-    /// processor between the two.
+    /// this time, in ns. It is long, because no GPU takes a packet before its doorbell, and a program
+    /// may lose its CPU between the two.
     pub missed_doorbell_ns: u64,
-    /// The longest sleep (ns) between two looks at an idle doorbell.
+    /// The longest sleep between two looks at an idle doorbell, in ns.
     pub idle_sleep_ns: u64,
-    /// Whether the processor spins for the last part of a kernel's time, so that it never sleeps longer than the kernel
-    /// takes, and logs the end when it came: a kernel takes longer if the processor was taken away. Without this an end
-    /// is begin plus duration, and the next packet may begin up to 40 us after that end, or much later on a busy machine.
+    /// Whether the processor spins at the end of a kernel, so that it never sleeps past the
+    /// kernel's end, and logs the actual end: a kernel takes longer if the processor was preempted.
+    /// Without this, the end is begin plus duration, and the next packet may begin up to 40 us
+    /// later, or much later on a busy machine.
     pub punctual: bool,
-    /// Whether the processors' threads ask for SCHED_RR, so that spinning host threads cannot delay them.
+    /// Whether the processors' threads request SCHED_RR, so that spinning host threads cannot delay
+    /// them.
     pub realtime: bool,
 }
 
@@ -151,18 +158,18 @@ impl Default for QueueConfig {
     }
 }
 
-/// How copies take time. Data is always really copied; the copy then lasts at least this long.
+/// Duration of copies. Data is always copied; the copy then lasts at least this long.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct CopyConfig {
     /// Time per copy packet, ns.
     pub latency_ns: u64,
-    /// Bytes per microsecond; 0 for as fast as the host copies.
+    /// Bytes per microsecond; 0 for the host's copying speed.
     pub bytes_per_us: u64,
 }
 
 impl CopyConfig {
-    /// The least time (ns) that a copy of this many bytes takes.
+    /// The minimum time in ns for a copy of this many bytes.
     #[must_use]
     pub fn duration_ns(&self, bytes: u64) -> u64 {
         let moving = bytes
@@ -173,7 +180,7 @@ impl CopyConfig {
     }
 }
 
-/// Why there is no configuration.
+/// Why there is no valid configuration.
 #[derive(Debug, Error)]
 pub enum ConfigError {
     /// The file cannot be read.
@@ -181,18 +188,18 @@ pub enum ConfigError {
     Read {
         /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The reason.
         source: std::io::Error,
     },
-    /// The file is not what it should be.
+    /// The file is not a valid configuration.
     #[error("the software GPU's configuration {} is wrong: {source}", path.display())]
     Parse {
         /// The file.
         path: PathBuf,
-        /// Where and why.
+        /// The position and the reason.
         source: Box<toml::de::Error>,
     },
-    /// A value makes no sense.
+    /// A value is invalid.
     #[error("the software GPU's configuration is wrong: {0}")]
     Value(String),
 }
@@ -202,7 +209,7 @@ impl Config {
     ///
     /// # Errors
     ///
-    /// When it is not TOML, has unknown keys, or has values that make no sense.
+    /// If the text is not TOML, has unknown keys, or has invalid values.
     pub fn parse(text: &str, path: &Path) -> Result<Self, ConfigError> {
         let config: Self = toml::from_str(text).map_err(|source| ConfigError::Parse {
             path: path.to_owned(),
@@ -212,7 +219,7 @@ impl Config {
         Ok(config)
     }
 
-    /// Reads the file that `SOFTGPU_CONFIG` names, or the defaults without it.
+    /// Reads the file named by `SOFTGPU_CONFIG`, or uses the defaults if the variable is not set.
     ///
     /// # Errors
     ///
@@ -256,7 +263,8 @@ impl Config {
 impl AgentConfig {
     /// KFD's `gfx_target_version`: major * 10000 + minor * 100 + stepping.
     ///
-    /// The last two digits of the name are minor and stepping, the stepping in hex (gfx90a is 9.0.10).
+    /// The last two digits of the name are minor and stepping, the stepping in hex (gfx90a is
+    /// 9.0.10).
     #[must_use]
     pub fn target_version(&self) -> Option<u32> {
         let digits = self.gfx.strip_prefix("gfx")?;

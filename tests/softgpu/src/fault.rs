@@ -1,4 +1,4 @@
-//! What goes wrong on purpose, and with which kernel.
+//! Injected faults, and the kernels that they affect.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -13,9 +13,10 @@ use crate::timing::any_name;
 pub enum Fault {
     /// The kernel never ends.
     NeverEnds,
-    /// The packet processor reports an error of the queue and stops it.
+    /// The packet processor reports a queue error and stops the queue.
     QueueError {
-        /// What it stores into the queue's inactive signal; ROCr maps 32 to "invalid packet format".
+        /// The value stored into the queue's inactive signal. ROCr maps 32 to "invalid packet
+        /// format".
         #[serde(default = "invalid_packet_format")]
         code: i64,
     },
@@ -23,13 +24,13 @@ pub enum Fault {
     GpuReset,
     /// The kernel completes without start and end ticks.
     NoTimestamps,
-    /// The start tick is written where the end belongs, and the end where the start belongs.
+    /// The start and end ticks are swapped.
     SwappedTimestamps,
     /// The kernel ends and is stamped, but its completion signal is never decremented.
     LostCompletion,
     /// The completion signal is decremented later than the kernel's end.
     LateCompletion {
-        /// By how many nanoseconds.
+        /// The delay in nanoseconds.
         delay_ns: u64,
     },
 }
@@ -38,7 +39,7 @@ const fn invalid_packet_format() -> i64 {
     32
 }
 
-/// A fault and the kernels it befalls.
+/// A fault and the kernels that it affects.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FaultRule {
     /// The fault.
@@ -47,10 +48,10 @@ pub struct FaultRule {
     /// Kernel name; `*` and `?` are wildcards.
     #[serde(default = "any_name")]
     pub kernel: String,
-    /// The first dispatch (counted from 1, over the process) of these kernels that it befalls.
+    /// The first affected dispatch of these kernels, counted from 1 within the process.
     #[serde(default = "one")]
     pub nth: u64,
-    /// How many dispatches from there on.
+    /// Number of affected dispatches from there on.
     #[serde(default = "one")]
     pub count: u64,
 }
@@ -59,7 +60,7 @@ const fn one() -> u64 {
     1
 }
 
-/// The rules and how often each has matched.
+/// The rules, and how often each has matched.
 #[derive(Debug)]
 pub(crate) struct Faults {
     rules: Vec<(WildMatch, FaultRule, AtomicU64)>,
@@ -80,7 +81,8 @@ impl Faults {
         Self { rules }
     }
 
-    /// The fault of this dispatch, if any. Every rule counts it, the first that is due applies.
+    /// The fault of this dispatch, if any. Every matching rule counts the dispatch; the first rule
+    /// that is due applies.
     pub(crate) fn of_dispatch(&self, kernel: &str) -> Option<Fault> {
         let mut due = None;
         for (pattern, rule, seen) in &self.rules {

@@ -1,4 +1,4 @@
-//! The software GPU as a whole: agents, their queues, and what the packet processors share.
+//! The software GPU: agents, their queues, and state shared by the packet processors.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -18,61 +18,61 @@ use crate::thread::spawn;
 use crate::timing::Durations;
 use crate::truth::{QueueKind, Record, Stamp, TruthError, TruthLog};
 
-/// What the machine around the GPU does for it. Called from the packet processors' threads.
+/// Services provided by the machine around the GPU. Called from the packet processors' threads.
 pub trait Host: Send + Sync {
-    /// An interrupt: the event of this number is to be set.
+    /// Raises an interrupt: the event with this number is to be set.
     fn interrupt(&self, event_id: u32);
 
     /// The name of the kernel whose descriptor is at this address, without `.kd`.
     fn kernel_name(&self, kernel_object: u64) -> Option<Arc<str>>;
 
-    /// A kernel has ended and is about to be reported complete: the moment to bring about by other means what
-    /// it would have computed. `kernarg` is the address of its arguments.
+    /// Called when a kernel has ended, before it is reported complete, so that the host can produce
+    /// the kernel's results by other means. `kernarg` is the address of its arguments.
     fn kernel_ended(&self, kernel: &str, kernarg: u64) {
         let _ = (kernel, kernarg);
     }
 
-    /// The agent was reset; its queues have stopped.
+    /// Called when the agent was reset; its queues have stopped.
     fn gpu_reset(&self, agent: u32);
 
-    /// Something the GPU does not know was met, and the queue has stopped. The program must be ended with
-    /// an error; it would hang otherwise. The message is one line.
+    /// Called when the GPU meets something unknown; the queue has stopped. The program must be
+    /// ended with an error, because it would hang otherwise. The message is one line.
     fn fatal(&self, message: &str);
 }
 
-/// A queue to be.
+/// The description of a queue to be created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueueSpec {
     /// Agent, counted from 0.
     pub agent: u32,
-    /// What it carries.
+    /// The kind of its packets.
     pub kind: QueueKind,
     /// Address of the ring.
     pub ring: u64,
-    /// Bytes of the ring: a power of two.
+    /// Size of the ring in bytes, a power of two.
     pub ring_bytes: u64,
     /// Address of the read index (AQL: `amd_queue_t::read_dispatch_id`) or byte offset (SDMA).
     pub read_pointer: u64,
-    /// Address of the doorbell: 64 bits, into which the program writes the last packet's index (AQL,
-    /// beginning at all ones) or the end in bytes (SDMA, beginning at 0).
+    /// Address of the 64-bit doorbell. The program writes the last packet's index (AQL, initially
+    /// all ones) or the end in bytes (SDMA, initially 0) into it.
     pub doorbell: u64,
 }
 
-/// Why there is no queue.
+/// Why a queue cannot be created.
 #[derive(Debug, Error)]
 pub enum QueueError {
-    /// There are fewer agents.
+    /// There is no agent with this number.
     #[error("agent {0} does not exist; the configuration has fewer [[agent]] tables")]
     NoAgent(u32),
-    /// The ring is not one.
+    /// The ring is invalid.
     #[error(
         "a ring of {0} bytes at {1:#x} is no ring: the size must be a power of two, at least 64, the address not null"
     )]
     Ring(u64, u64),
-    /// An address is not one.
+    /// An address is invalid.
     #[error(transparent)]
     Address(#[from] BadAddress),
-    /// There is no thread for it.
+    /// No thread can be started for it.
     #[error("no thread for the packet processor: {0}")]
     Thread(#[from] std::io::Error),
 }
@@ -96,7 +96,7 @@ struct Running {
     thread: JoinHandle<()>,
 }
 
-/// How the outside steers a processor.
+/// Controls of a packet processor from outside.
 #[derive(Debug, Default)]
 pub(crate) struct Control {
     pub(crate) stop: AtomicBool,
@@ -109,7 +109,7 @@ impl Control {
     }
 }
 
-/// What all processors of a GPU share.
+/// State shared by all processors of a GPU.
 pub(crate) struct Shared {
     pub(crate) config: Config,
     pub(crate) bus: Bus,
@@ -121,7 +121,7 @@ pub(crate) struct Shared {
     log: Option<TruthLog>,
 }
 
-/// One GPU's state over all its queues.
+/// State of one GPU across all its queues.
 #[derive(Debug)]
 pub(crate) struct Agent {
     pub(crate) clock: GpuClock,
@@ -141,7 +141,7 @@ impl std::fmt::Debug for Shared {
 }
 
 impl Agent {
-    /// The moment `ns` on this agent.
+    /// The stamp of the time `ns` on this agent.
     pub(crate) fn stamp_at(&self, ns: u64) -> Stamp {
         Stamp {
             ticks: self.clock.ticks_at(ns),
@@ -149,12 +149,13 @@ impl Agent {
         }
     }
 
-    /// Now.
+    /// The current stamp.
     pub(crate) fn now(&self) -> Stamp {
         self.stamp_at(boottime_ns())
     }
 
-    /// What stamps and kernels show of a moment: its ticks, but for a fault.
+    /// The ticks that stamps and kernels show for a time: the agent's ticks, plus the effect of a
+    /// fault.
     pub(crate) fn stamp_ticks(&self, moment: Stamp) -> u64 {
         let more = i128::from(moment.ticks) * i128::from(self.fast_ppb) / 1_000_000_000;
         // Products of 64 bits fit, and the sum wraps as a counter does.
@@ -163,14 +164,14 @@ impl Agent {
             .wrapping_add_signed(i64::try_from(more).unwrap_or(0))
     }
 
-    /// How long (ns) so many ticks last, rounded up.
+    /// How long this many ticks last, in ns, rounded up.
     pub(crate) fn ticks_last_ns(&self, ticks: u64) -> u64 {
         let ns = (u128::from(ticks) * 1_000_000_000)
             .div_ceil(u128::from(self.clock.frequency_hz.max(1)));
         u64::try_from(ns).unwrap_or(u64::MAX)
     }
 
-    /// Takes a place for a kernel, if one is free.
+    /// Takes one of the limited places for running kernels, if one is free.
     pub(crate) fn begin_kernel(&self) -> bool {
         let more = |running: u32| (running < self.limit).then(|| running + 1);
         self.running
@@ -178,19 +179,19 @@ impl Agent {
             .is_ok()
     }
 
-    /// Gives the place back.
+    /// Releases a kernel's place.
     pub(crate) fn end_kernel(&self) {
         self.running.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
 impl Shared {
-    /// The agent of a queue.
+    /// The agent with this number.
     pub(crate) fn agent(&self, agent: u32) -> Option<&Agent> {
         self.agents.get(usize::try_from(agent).ok()?)
     }
 
-    /// Logs a record; a log that cannot be written ends the program, since tests believe it.
+    /// Logs a record. A log that cannot be written ends the program, because tests rely on it.
     pub(crate) fn record(&self, record: &Record<'_>) {
         if let Some(log) = &self.log
             && let Err(error) = log.write(record)
@@ -199,7 +200,7 @@ impl Shared {
         }
     }
 
-    /// Names something unknown, in the log and to the host.
+    /// Reports something unknown to the log and to the host.
     pub(crate) fn unknown(&self, what: &str, bytes: &str) {
         self.record(&Record::Unknown {
             pid: self.pid,
@@ -211,11 +212,12 @@ impl Shared {
 }
 
 impl SoftGpu {
-    /// A GPU of this kind. Its ground truth goes to a file of this process in `log`, if given.
+    /// A GPU with this configuration. If `log` is given, the ground truth goes to a file of this
+    /// process in that directory.
     ///
     /// # Errors
     ///
-    /// When the log cannot be made.
+    /// If the log cannot be created.
     pub fn new(
         config: Config,
         bus: Bus,
@@ -269,13 +271,14 @@ impl SoftGpu {
         })
     }
 
-    /// What it is like.
+    /// The configuration.
     #[must_use]
     pub fn config(&self) -> &Config {
         &self.shared.config
     }
 
-    /// Names something unknown that the surroundings met (an ioctl, say) in the log, then tells the host.
+    /// Reports something unknown found outside the GPU, for example an ioctl, to the log and to the
+    /// host.
     pub fn unknown(&self, what: &str, bytes: &str) {
         self.shared.unknown(what, bytes);
     }
@@ -284,7 +287,7 @@ impl SoftGpu {
     ///
     /// # Errors
     ///
-    /// When the queue makes no sense or no thread can be had.
+    /// If the description is invalid or no thread can be started.
     pub fn create_queue(&self, spec: &QueueSpec) -> Result<u32, QueueError> {
         if self.shared.agent(spec.agent).is_none() {
             return Err(QueueError::NoAgent(spec.agent));
@@ -317,13 +320,13 @@ impl SoftGpu {
             QueueKind::Aql => {
                 let processor = Aql::new(shared, steering, spec, queue)?;
                 spawn(format!("softgpu-cp{queue}"), realtime, move || {
-                    processor.run()
+                    processor.run();
                 })?
             }
             QueueKind::Sdma => {
                 let processor = Sdma::new(shared, steering, spec, queue)?;
                 spawn(format!("softgpu-dma{queue}"), realtime, move || {
-                    processor.run()
+                    processor.run();
                 })?
             }
         };
@@ -332,7 +335,7 @@ impl SoftGpu {
         Ok(queue)
     }
 
-    /// Pauses a queue or lets it go on; false when there is none of this number.
+    /// Pauses or resumes a queue. Returns `false` if there is no queue with this number.
     pub fn pause_queue(&self, queue: u32, paused: bool) -> bool {
         let queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(running) = queues.running.get(&queue) else {
@@ -342,8 +345,8 @@ impl SoftGpu {
         true
     }
 
-    /// Stops a queue, whatever is in it, and waits until its processor touches no memory any more; false
-    /// when there is none of this number.
+    /// Stops a queue regardless of its contents, and waits until its processor no longer accesses
+    /// memory. Returns `false` if there is no queue with this number.
     pub fn destroy_queue(&self, queue: u32) -> bool {
         let running = self
             .queues
@@ -355,7 +358,7 @@ impl SoftGpu {
             return false;
         };
         control.stop.store(true, Ordering::Release);
-        // A processor that panicked has stopped too; its message is on stderr.
+        // A processor that panicked has stopped as well; its message is on stderr.
         let _ = thread.join();
         true
     }

@@ -1,4 +1,4 @@
-//! AQL packets: 64 bytes each, told apart by their header.
+//! AQL packets of 64 bytes each, distinguished by their headers.
 //!
 //! Source: `hsa.h`, `hsa_ext_amd.h`; the vendor formats of AMD's packet processor.
 
@@ -8,14 +8,14 @@ use crate::bus::{Bus, BusResult};
 
 /// Bytes of an AQL packet.
 pub const PACKET_BYTES: u64 = 64;
-/// The header a consumed or never written slot has.
+/// The header of a consumed or never written slot.
 pub const INVALID: u16 = 1;
 /// Header bit: wait for every earlier packet of the queue.
 pub const BARRIER_BIT: u16 = 1 << 8;
 
 /// Packet types, bits 0 to 7 of the header.
 pub mod kind {
-    /// A format of the vendor, named by byte 2.
+    /// A vendor format, given by byte 2.
     pub const VENDOR: u16 = 0;
     /// A kernel.
     pub const KERNEL_DISPATCH: u16 = 2;
@@ -31,13 +31,13 @@ pub mod kind {
 pub mod vendor {
     /// A buffer of PM4 commands: cache maintenance, counters.
     pub const PM4_IB: u8 = 1;
-    /// Waits until a masked signal value compares as asked.
+    /// Waits until a masked signal value satisfies a comparison.
     pub const BARRIER_VALUE: u8 = 2;
-    /// A kernel with clusters and one dependency.
+    /// A kernel with clusters and a dependency.
     pub const EXT_KERNEL_DISPATCH: u8 = 3;
 }
 
-/// The 64 bytes of a packet, as they were in the ring.
+/// The 64 bytes of a packet, as read from the ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RawPacket(pub [u64; 8]);
 
@@ -46,7 +46,7 @@ impl RawPacket {
     ///
     /// # Errors
     ///
-    /// When the ring's address cannot be one.
+    /// If the address of the packet is invalid.
     pub fn read(bus: &Bus, address: u64) -> BusResult<Self> {
         let mut words = [0; 8];
         for (offset, word) in (0..).step_by(8).zip(&mut words) {
@@ -80,19 +80,19 @@ impl RawPacket {
         self.header() & 0xff
     }
 
-    /// Byte 2: the format of a vendor packet.
+    /// Byte 2, the format of a vendor packet.
     #[must_use]
     pub const fn vendor_format(&self) -> u8 {
         (self.0[0] >> 16 & 0xff) as u8
     }
 
-    /// Whether it waits for every earlier packet.
+    /// Whether the packet waits for every earlier packet.
     #[must_use]
     pub const fn barrier_bit(&self) -> bool {
         self.header() & BARRIER_BIT != 0
     }
 
-    /// Handle of the completion signal, 0 for none: the last word in every format.
+    /// Handle of the completion signal, or 0 for none. It is the last word in every format.
     #[must_use]
     pub const fn completion_signal(&self) -> u64 {
         self.0[7]
@@ -130,7 +130,7 @@ pub struct KernelDispatch {
     pub workgroup: [u16; 3],
     /// Reserved.
     pub reserved0: u16,
-    /// Work-items in all.
+    /// Grid size in work-items.
     pub grid: [u32; 3],
     /// Scratch bytes per work-item.
     pub private_segment: u32,
@@ -203,7 +203,7 @@ struct BarrierValueBytes {
     completion: u64,
 }
 
-/// How a barrier-value packet compares, `hsa_signal_condition_t`.
+/// The comparison of a barrier-value packet, `hsa_signal_condition_t`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Condition {
     /// Equal.
@@ -217,7 +217,7 @@ pub enum Condition {
 }
 
 impl Condition {
-    /// Whether `left` compares to `right` in this way.
+    /// Whether the comparison holds for `left` and `right`.
     #[must_use]
     pub const fn holds(self, left: i64, right: i64) -> bool {
         match self {
@@ -229,12 +229,12 @@ impl Condition {
     }
 }
 
-/// A kernel to run, in whichever format it came.
+/// A kernel to run, from either packet format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Kernel {
     /// Address of the kernel descriptor.
     pub kernel_object: u64,
-    /// Work-items in all.
+    /// Grid size in work-items.
     pub grid: [u32; 3],
     /// Work-items per workgroup.
     pub workgroup: [u16; 3],
@@ -248,7 +248,7 @@ pub struct Kernel {
     pub dependency: u64,
 }
 
-/// A packet, understood.
+/// A decoded packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Packet {
     /// Runs a kernel.
@@ -257,25 +257,25 @@ pub enum Packet {
     BarrierAnd([u64; 5]),
     /// Waits until one of the signals is 0.
     BarrierOr([u64; 5]),
-    /// Waits until `value & mask` of the signal compares with `value`.
+    /// Waits until `value & mask` of the signal satisfies the comparison with `value`.
     BarrierValue {
         /// The signal.
         signal: u64,
-        /// What its masked value is compared with.
+        /// The value to compare with.
         value: i64,
         /// The mask.
         mask: i64,
         /// The comparison.
         condition: Condition,
     },
-    /// PM4 commands, which do nothing here.
+    /// PM4 commands, which are ignored here.
     Pm4,
-    /// A request to the host, which nobody answers here: it completes.
+    /// A request to the host, which completes here without an answer.
     AgentDispatch,
 }
 
 impl Packet {
-    /// Understands a packet; `None` when its type, vendor format or condition is unknown.
+    /// Decodes a packet. Returns `None` if its type, vendor format or condition is unknown.
     #[must_use]
     pub fn decode(raw: &RawPacket) -> Option<Self> {
         match raw.kind() {

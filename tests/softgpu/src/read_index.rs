@@ -1,9 +1,9 @@
-//! When a queue's read index becomes visible: at once, late, or in steps, as hardware may.
+//! When a queue's read index becomes visible: at once, late, or in steps, as hardware may do.
 
 use crate::bus::{Bus, BusResult};
 use crate::config::QueueConfig;
 
-/// The read index of an AQL queue, as the program sees it.
+/// The read index of an AQL queue as visible to the program.
 #[derive(Debug)]
 pub(crate) struct ReadIndex {
     address: u64,
@@ -11,7 +11,7 @@ pub(crate) struct ReadIndex {
     delay_ns: u64,
     ahead: u64,
     reported: u64,
-    /// Since when (ns) there has been something to report.
+    /// Time in ns since which there has been something to report.
     since: Option<u64>,
 }
 
@@ -27,9 +27,9 @@ impl ReadIndex {
         }
     }
 
-    /// Reports `consumed` if it is time. A drained queue reports whatever the step is: a program that waits
-    /// for room would wait for ever. Returns when (ns) to look again, if something is held back by time. What is reported ahead
-    /// has been `announced`.
+    /// Reports `consumed` if it is due. An empty queue reports regardless of the step, because a
+    /// program that waits for room would wait forever. If something is held back, returns the time
+    /// (ns) of the next look. Indices reported ahead are limited by `announced`.
     pub(crate) fn report(
         &mut self,
         bus: &Bus,

@@ -1,4 +1,5 @@
-//! The SDMA packet processor: one thread per queue, one packet after the other; data really moves.
+//! The SDMA packet processor: one thread per queue, one packet after the other. It really moves
+//! data.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -24,11 +25,11 @@ pub(crate) struct Sdma {
     ring_bytes: u64,
     read_pointer: u64,
     doorbell: u64,
-    /// Bytes taken, ever growing.
+    /// Total number of bytes taken.
     taken: u64,
-    /// Bytes submitted.
+    /// Total number of bytes submitted.
     submitted: u64,
-    /// What belongs to the next completion.
+    /// State of the submission up to the next completion.
     submission: Submission,
 }
 
@@ -40,11 +41,11 @@ struct Submission {
     pieces: Vec<Piece>,
     begin: Stamp,
     end: Stamp,
-    /// Ticks that a timestamp packet wrote before the first copy, and after the last.
+    /// Ticks written by timestamp packets before the first copy and after the last.
     stamps: [Option<Stamp>; 2],
 }
 
-/// How a packet ended.
+/// The result of a packet.
 #[derive(PartialEq, Eq)]
 enum Outcome {
     Done,
@@ -77,7 +78,7 @@ impl Sdma {
         })
     }
 
-    /// Processes packets until told to stop.
+    /// Processes packets until stopped.
     pub(crate) fn run(mut self) {
         let shared = Arc::clone(&self.shared);
         // `SoftGpu::create_queue` has checked that the agent exists.
@@ -201,7 +202,8 @@ impl Sdma {
         Ok(Outcome::Done)
     }
 
-    /// Moves the pieces of one packet, then waits until the time such a copy takes has passed.
+    /// Copies the pieces of one packet, then waits until the configured duration of the copy has
+    /// passed.
     fn move_pieces(
         &mut self,
         agent: &Agent,
@@ -234,7 +236,8 @@ impl Sdma {
         Ok(())
     }
 
-    /// Waits until the masked value in memory compares as asked. Polls of registers are HDP flushes.
+    /// Waits until the masked value in memory satisfies the comparison. Polls of registers are HDP
+    /// flushes.
     fn poll(&self, words: &Words) -> BusResult<Outcome> {
         const MEMORY: u32 = 1 << 31;
         const HDP_FLUSH: u32 = 1 << 26;
@@ -268,7 +271,7 @@ impl Sdma {
         Ok(Outcome::Halt)
     }
 
-    /// Adds to a signal's value: the submission is complete.
+    /// Adds to a signal's value, which completes the submission.
     fn atomic(&mut self, words: &Words) -> BusResult<Outcome> {
         const ADD64: u64 = 47;
         if words.bits(0, 25, 7) != ADD64 {
@@ -283,7 +286,7 @@ impl Sdma {
         Ok(Outcome::Done)
     }
 
-    /// Logs what was copied since the last completion.
+    /// Logs everything copied since the last completion.
     fn finish_submission(&mut self, signal: u64) {
         let Submission {
             index,
@@ -320,7 +323,7 @@ impl Bus {
 }
 
 impl Piece {
-    /// Whether `next` goes on where this piece ends, on both sides.
+    /// Whether `next` continues this piece in both source and destination.
     const fn adjoins(&self, next: &Self) -> bool {
         self.destination + self.bytes == next.destination
             && (self.source + self.bytes == next.source || self.source == 0 && next.source == 0)

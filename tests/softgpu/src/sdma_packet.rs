@@ -1,9 +1,10 @@
 //! SDMA packets: a table of operations, and access to their fields.
 //!
-//! Source: the packet structures of ROCr's `core/inc/sdma_registers.h`. The first dword holds the operation
-//! in bits 0 to 7 and the sub-operation in bits 8 to 15; addresses are low dword, high dword.
+//! Source: the packet structures of ROCr's `core/inc/sdma_registers.h`. The first dword holds the
+//! operation in bits 0 to 7 and the sub-operation in bits 8 to 15; addresses are low dword, high
+//! dword.
 
-/// An operation the processor knows.
+/// An operation that the processor supports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Op {
     /// Nothing; the rest of the packet is skipped.
@@ -28,7 +29,7 @@ pub enum Op {
     CacheControl,
 }
 
-/// One line of the table.
+/// One row of the table of formats.
 #[derive(Clone, Copy, Debug)]
 pub struct Format {
     /// Operation, bits 0 to 7.
@@ -37,7 +38,7 @@ pub struct Format {
     pub sub: Option<u8>,
     /// Length in dwords.
     pub dwords: usize,
-    /// What it is.
+    /// The operation.
     pub op: Op,
 }
 
@@ -50,7 +51,7 @@ const fn format(code: u8, sub: Option<u8>, dwords: usize, op: Op) -> Format {
     }
 }
 
-/// Every packet the processor knows.
+/// All packets that the processor supports.
 pub const FORMATS: [Format; 10] = [
     format(0, None, 1, Op::Nop),
     format(1, Some(0), 7, Op::CopyLinear),
@@ -67,7 +68,7 @@ pub const FORMATS: [Format; 10] = [
 /// The longest packet, in dwords.
 pub const MAX_DWORDS: usize = 16;
 
-/// The format that a first dword belongs to.
+/// The format selected by a packet's first dword.
 #[must_use]
 pub fn format_of(first: u32) -> Option<&'static Format> {
     let [code, sub, ..] = first.to_le_bytes();
@@ -81,7 +82,7 @@ pub fn format_of(first: u32) -> Option<&'static Format> {
 pub struct Words(pub [u32; MAX_DWORDS]);
 
 impl Words {
-    /// Dword number `index`; 0 beyond the packet.
+    /// The dword at `index`; 0 beyond the packet.
     #[must_use]
     pub fn dword(&self, index: usize) -> u32 {
         self.0.get(index).copied().unwrap_or(0)
@@ -99,7 +100,7 @@ impl Words {
         u64::from(self.dword(index)) >> low & ((1 << width) - 1)
     }
 
-    /// Length in bytes of the packet that begins here.
+    /// Length in bytes of the packet that begins with these words.
     #[must_use]
     pub fn bytes(&self, format: &Format) -> u64 {
         let extra = if format.op == Op::Nop {
@@ -118,22 +119,22 @@ pub struct Side {
     pub base: u64,
     /// First element, x, y, z.
     pub offset: [u64; 3],
-    /// Elements from row to row.
+    /// Number of elements from row to row.
     pub pitch: u64,
-    /// Elements from slice to slice.
+    /// Number of elements from slice to slice.
     pub slice: u64,
 }
 
 /// A rectangular copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rect {
-    /// Bytes of an element.
+    /// Size of an element in bytes.
     pub element: u64,
-    /// From.
+    /// Source.
     pub source: Side,
-    /// To.
+    /// Destination.
     pub destination: Side,
-    /// Elements, x, y, z.
+    /// Size in elements, x, y, z.
     pub size: [u64; 3],
 }
 

@@ -1,4 +1,4 @@
-//! What the hardware does with completion signals.
+//! What the hardware does to completion signals.
 
 use crate::bus::BusResult;
 use crate::gpu::Shared;
@@ -6,7 +6,7 @@ use crate::layout::signal;
 
 /// Changes a signal's value and raises its interrupt, as the packet processor does on completion.
 ///
-/// The mailbox is read first: once the value has changed, the runtime may use the signal anew.
+/// The mailbox is read first: once the value has changed, the runtime may reuse the signal.
 fn change(shared: &Shared, handle: u64, change: impl FnOnce() -> BusResult<()>) -> BusResult<()> {
     let bus = &shared.bus;
     let mailbox = bus.load_u64("signal's mailbox", handle + signal::EVENT_MAILBOX)?;
@@ -29,7 +29,7 @@ pub(crate) fn complete(shared: &Shared, handle: u64) -> BusResult<()> {
     })
 }
 
-/// Stores a value, as to ask for scratch or to report an error.
+/// Stores a value, for example to ask for scratch memory or to report an error.
 pub(crate) fn store(shared: &Shared, handle: u64, value: i64) -> BusResult<()> {
     change(shared, handle, || {
         shared
@@ -38,7 +38,7 @@ pub(crate) fn store(shared: &Shared, handle: u64, value: i64) -> BusResult<()> {
     })
 }
 
-/// A signal's value; a handle of 0 is a signal that has reached 0.
+/// A signal's value. Handle 0 stands for a signal that has reached 0.
 pub(crate) fn value(shared: &Shared, handle: u64) -> BusResult<i64> {
     match handle {
         0 => Ok(0),

@@ -1,15 +1,15 @@
-//! Threads of the packet processors: deaf to signals, prompt to wake, patient when idle.
+//! Threads of the packet processors: they block signals, wake up quickly, and sleep when idle.
 
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crate::{clock::boottime_ns, config::QueueConfig};
 
-/// Starts a thread that no signal of the program is delivered to.
+/// Starts a thread to which none of the program's signals are delivered.
 ///
 /// # Errors
 ///
-/// When the system has no thread left.
+/// If the system cannot start another thread.
 pub(crate) fn spawn(
     name: String,
     realtime: bool,
@@ -24,7 +24,7 @@ pub(crate) fn spawn(
     handle
 }
 
-/// Blocks every signal in this thread, so that a thread it starts begins that way.
+/// Blocks every signal in this thread, so that threads started by it inherit that.
 fn block_signals() -> libc::sigset_t {
     let mut all = empty_set();
     let mut before = empty_set();
@@ -45,8 +45,8 @@ fn empty_set() -> libc::sigset_t {
     unsafe { std::mem::zeroed() }
 }
 
-/// Short sleeps are to be short, and host threads that spin on a signal must not keep this one from
-/// completing it. Both are only wishes: an unprivileged process gets no real-time class.
+/// Short sleeps should stay short, and host threads that spin on a signal must not keep this one
+/// from completing it. Neither is guaranteed: an unprivileged process gets no real-time scheduling.
 fn be_prompt(realtime: bool) {
     // SAFETY: sets a number of this thread, the timer slack in ns.
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1_usize) };
@@ -63,22 +63,30 @@ fn be_prompt(realtime: bool) {
     }
 }
 
-/// Waits between looks at something that nobody announces: spins at first, then sleeps longer and longer.
+/// Waits between looks at something that changes without notice. Spins at first, then sleeps longer
+/// and longer.
 #[derive(Debug)]
 pub(crate) struct Patience {
     looks: u32,
     longest_ns: u64,
-    /// So much longer than asked for sleeps have taken, ns: the most, of which the last ones count most.
+    /// How much longer than requested sleeps have taken, ns: a decaying maximum.
     late_ns: u64,
     is_punctual: bool,
+    /// When it began to wait, ns `CLOCK_BOOTTIME`; 0 if something has just happened.
+    since_ns: u64,
 }
 
-/// Looks that only spin: a few microseconds, in which the next packet of a busy queue comes.
+/// Number of looks that only spin: a few microseconds, in which a busy queue gets its next packet.
 const SPINS: u32 = 64;
-/// Below this a sleep takes longer than what it waits for.
+/// A shorter sleep would take longer than the event it waits for.
 const SHORTEST_SLEEP_NS: u64 = 50_000;
-/// A sleep that was longer than asked for by more than this was delayed by something else, ns.
+/// If a sleep exceeds the request by more than this, something else delayed it, ns.
 const LATEST_NS: u64 = 80_000;
+/// A queue that has been idle for this long, ns, is polled no more often than every
+/// `LONG_IDLE_SLEEP_NS`. HIP keeps queues that it rarely uses. Two of them, each polled every few
+/// microseconds by a real-time thread, kept two processors from the traced program.
+const LONG_IDLE_NS: u64 = 10_000_000;
+const LONG_IDLE_SLEEP_NS: u64 = 300_000;
 
 impl Patience {
     pub(crate) const fn new(queue: &QueueConfig) -> Self {
@@ -87,35 +95,46 @@ impl Patience {
             longest_ns: queue.idle_sleep_ns,
             late_ns: 0,
             is_punctual: queue.punctual,
+            since_ns: 0,
         }
     }
 
-    /// Something happened: be quick again.
+    /// Something happened: return to spinning.
     pub(crate) const fn reset(&mut self) {
         self.looks = 0;
+        self.since_ns = 0;
     }
 
-    /// Nothing happened. Waits, at most until `until_ns` (`CLOCK_BOOTTIME`).
+    /// Nothing happened: waits, at most until `until_ns` (`CLOCK_BOOTTIME`).
     pub(crate) fn wait(&mut self, until_ns: Option<u64>) {
         self.looks = self.looks.saturating_add(1);
+        let now = boottime_ns();
+        if self.since_ns == 0 {
+            self.since_ns = now;
+        }
+        let longest_ns = if now.saturating_sub(self.since_ns) < LONG_IDLE_NS {
+            self.longest_ns
+        } else {
+            self.longest_ns.max(LONG_IDLE_SLEEP_NS)
+        };
         let step = match self.looks {
             0..=SPINS => 0,
             65..=84 => SHORTEST_SLEEP_NS,
             85..=104 => 100_000,
             105..=124 => 300_000,
-            _ => self.longest_ns,
+            _ => longest_ns,
         }
-        .min(self.longest_ns);
-        // A kernel's end is logged as begin plus duration, so the next packet must not begin later because this thread
-        // slept too long: that would look like a gap that some durations have and others have not.
-        let now = boottime_ns();
+        .min(longest_ns);
+        // A kernel's end is logged as begin plus duration, so the next packet must not begin later
+        // because this thread slept too long: that would look like a gap that some durations have
+        // and others have not.
         let left = until_ns.map_or(step, |until| {
             until
                 .saturating_sub(now)
                 .saturating_sub(self.late_ns)
                 .min(step)
         });
-        if left < SHORTEST_SLEEP_NS.min(self.longest_ns) {
+        if left < SHORTEST_SLEEP_NS.min(longest_ns) {
             std::thread::yield_now();
         } else {
             std::thread::sleep(Duration::from_nanos(left));

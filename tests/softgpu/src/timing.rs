@@ -1,4 +1,4 @@
-//! How long kernels take: they compute nothing, so a table says.
+//! Durations of kernels. Since they compute nothing, a table defines the durations.
 
 use serde::{Deserialize, Serialize};
 use wildmatch::WildMatch;
@@ -14,12 +14,12 @@ pub enum Duration {
         /// Nanoseconds.
         fixed_ns: u64,
     },
-    /// Any value of a range, each as likely.
+    /// Uniformly distributed over a range.
     Uniform {
-        /// From and to, nanoseconds, both included.
+        /// Minimum and maximum in nanoseconds, both included.
         uniform_ns: [u64; 2],
     },
-    /// Exponential: mostly short, now and then long. Cut at 20 times the mean.
+    /// Exponentially distributed: mostly short, occasionally long. Limited to 20 times the mean.
     Exponential {
         /// Mean, nanoseconds.
         exponential_ns: u64,
@@ -29,30 +29,30 @@ pub enum Duration {
         /// Picoseconds per work-item.
         per_work_item_ps: u64,
     },
-    /// What an argument says: 64 bits, ticks of the agent's clock.
+    /// Given by an argument: 64 bits, in ticks of the agent's clock.
     Argument {
-        /// Where the argument is; bytes from the first.
+        /// Offset of the argument in bytes from the first one.
         ticks_argument: u64,
     },
 }
 
-/// Which kernels take how long.
+/// A rule for the duration of kernels.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct KernelRule {
     /// Kernel name as in the code object, without `.kd`; `*` and `?` are wildcards.
     #[serde(default = "any_name")]
     pub name: String,
-    /// Fewest work-items of the grid.
+    /// Minimum number of work-items of the grid.
     #[serde(default)]
     pub min_work_items: u64,
-    /// Most work-items of the grid.
+    /// Maximum number of work-items of the grid.
     #[serde(default = "no_limit")]
     pub max_work_items: u64,
-    /// How long they take.
+    /// Their duration.
     pub duration: Duration,
-    /// They read the clock at their begin and end and store both where this argument points to (bytes from the first);
-    /// nowhere if it is null.
+    /// They read the clock at their begin and end, and store both at the address in this argument
+    /// (offset in bytes from the first one), unless it is null.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clock_argument: Option<u64>,
 }
@@ -62,11 +62,11 @@ pub(crate) fn any_name() -> String {
 }
 
 const fn no_limit() -> u64 {
-    // The largest integer TOML has.
+    // The largest integer in TOML.
     i64::MAX.unsigned_abs()
 }
 
-/// The table, ready for look-ups.
+/// The rules, prepared for look-ups.
 #[derive(Debug)]
 pub(crate) struct Durations {
     seed: u64,
@@ -87,7 +87,7 @@ impl Durations {
         }
     }
 
-    /// The rule for a kernel, if there is one.
+    /// The rule for a kernel, if any.
     pub(crate) fn rule(&self, name: &str, work_items: u64) -> Option<&KernelRule> {
         let rule = self.rules.iter().find(|(pattern, rule)| {
             (rule.min_work_items..=rule.max_work_items).contains(&work_items)
@@ -96,8 +96,8 @@ impl Durations {
         rule.map(|(_, rule)| rule)
     }
 
-    /// How long (ns) this kernel takes at this place: the same for the same seed, queue and index. `argument` gives the
-    /// nanoseconds that an argument says, by its place.
+    /// Duration in ns of this kernel at this place. It is the same for the same seed, queue and
+    /// index. `argument` returns the nanoseconds given by the argument at an offset.
     pub(crate) fn duration_ns(
         &self,
         name: &str,
@@ -133,7 +133,7 @@ impl Durations {
     reason = "a random duration needs no more precision than a double has; it is positive and cut"
 )]
 fn exponential(mean_ns: u64, draw: u64) -> u64 {
-    // In (0, 1]: the logarithm is finite.
+    // In (0, 1], so that the logarithm is finite.
     let uniform = ((draw >> 11) as f64 + 1.0) / (1u64 << 53) as f64;
     let factor = (-uniform.ln()).min(20.0);
     (mean_ns as f64 * factor) as u64

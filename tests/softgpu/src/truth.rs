@@ -1,8 +1,9 @@
-//! The ground-truth log: what the software GPU really did, one JSON object per line.
+//! The ground-truth log: what the software GPU really did, with one JSON object per line.
 //!
-//! Every process writes its own file, `truth-<pid>.jsonl`, through a shared mapping: a record is in the file
-//! as soon as it is written, without a system call, and stays there when the process is killed. A record is
-//! written before the completion signal is decremented, so whatever a program saw complete is in the log.
+//! Every process writes its own file, `truth-<pid>.jsonl`, through a shared mapping. A record is in
+//! the file as soon as it is written, without a system call, and survives if the process is killed.
+//! A record is written before the completion signal is decremented, so the log contains everything
+//! that a program saw complete.
 
 use std::borrow::Cow;
 use std::fs::{File, OpenOptions};
@@ -16,16 +17,16 @@ use thiserror::Error;
 use crate::clock::GpuClock;
 use crate::fault::Fault;
 
-/// A moment on an agent: the tick its clock showed and the host's `CLOCK_BOOTTIME` in ns.
+/// A time on an agent: the tick of its clock, and the host's `CLOCK_BOOTTIME` in ns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Stamp {
-    /// GPU ticks: exactly what is written into signals.
+    /// GPU ticks, exactly as written into signals.
     pub ticks: u64,
     /// `CLOCK_BOOTTIME`, ns.
     pub ns: u64,
 }
 
-/// What a queue carries.
+/// The kind of packets in a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum QueueKind {
@@ -35,14 +36,14 @@ pub enum QueueKind {
     Sdma,
 }
 
-/// Where a packet was.
+/// The location of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Place {
     /// Process id.
     pub pid: u32,
     /// Agent, counted from 0.
     pub agent: u32,
-    /// Queue, as KFD numbers them.
+    /// Queue number assigned by KFD.
     pub queue: u32,
     /// Packet index in an AQL queue; byte offset in an SDMA queue.
     pub index: u64,
@@ -51,7 +52,7 @@ pub struct Place {
 /// A kernel that ran.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Dispatch {
-    /// Where its packet was.
+    /// Location of its packet.
     #[serde(flatten)]
     pub place: Place,
     /// `hsa_queue_t::id`.
@@ -60,19 +61,19 @@ pub struct Dispatch {
     pub kernel_object: u64,
     /// Name in the code object, without `.kd`; empty when unknown.
     pub kernel: Arc<str>,
-    /// Work-items.
+    /// Grid size in work-items.
     pub grid: [u32; 3],
     /// Work-items per workgroup.
     pub workgroup: [u16; 3],
     /// Start.
     pub begin: Stamp,
-    /// End; `None` when it never ended.
+    /// End; `None` if it never ended.
     pub end: Option<Stamp>,
     /// Completion signal, 0 for none.
     pub signal: u64,
     /// Whether the ticks were written into the signal.
     pub stamped: bool,
-    /// What went wrong.
+    /// The injected fault, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fault: Option<Fault>,
 }
@@ -80,16 +81,16 @@ pub struct Dispatch {
 /// A packet that is not a kernel: barrier, vendor packet, agent dispatch.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Other<'a> {
-    /// Where it was.
+    /// Location of the packet.
     #[serde(flatten)]
     pub place: Place,
     /// `hsa_queue_t::id`.
     pub hsa_queue: u64,
     /// Its type: `barrier_and`, `barrier_or`, `barrier_value`, `pm4`, `agent_dispatch`.
     pub packet: Cow<'a, str>,
-    /// When it was taken.
+    /// When the packet was taken.
     pub begin: Stamp,
-    /// When its condition held.
+    /// When its condition was satisfied.
     pub end: Stamp,
     /// Completion signal, 0 for none.
     pub signal: u64,
@@ -100,23 +101,23 @@ pub struct Other<'a> {
 /// One contiguous piece of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Piece {
-    /// From.
+    /// Source address.
     pub source: u64,
-    /// To.
+    /// Destination address.
     pub destination: u64,
-    /// How much.
+    /// Number of bytes.
     pub bytes: u64,
 }
 
 /// What one submission to an SDMA queue copied or filled: everything up to its completion.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Copy {
-    /// Where its first packet was.
+    /// Location of its first packet.
     #[serde(flatten)]
     pub place: Place,
-    /// Bytes in all.
+    /// Total number of bytes.
     pub bytes: u64,
-    /// Rows and chunks, adjoining ones merged. A fill has source 0.
+    /// Rows and chunks, with adjoining ones merged. A fill has source 0.
     pub pieces: Vec<Piece>,
     /// Start: the tick written by the submission's timestamp packet, if it had one.
     pub begin: Stamp,
@@ -128,17 +129,17 @@ pub struct Copy {
     pub stamped: bool,
 }
 
-/// The packet processor asked the runtime for scratch memory, or gave it back.
+/// A request by the packet processor for scratch memory, or its return.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Scratch {
-    /// The packet for which.
+    /// The packet that needed it.
     #[serde(flatten)]
     pub place: Place,
     /// `hsa_queue_t::id`.
     pub hsa_queue: u64,
-    /// What was stored into the queue's inactive signal: 1 to ask, 512 to give back.
+    /// The value stored into the queue's inactive signal: 1 to ask, 512 to give back.
     pub request: i64,
-    /// When it was; `CLOCK_BOOTTIME`, ns.
+    /// When it was stored; `CLOCK_BOOTTIME`, ns.
     pub begin: u64,
     /// When the runtime's answer was seen; `CLOCK_BOOTTIME`, ns.
     pub end: u64,
@@ -154,7 +155,7 @@ pub struct Scratch {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "record", rename_all = "snake_case")]
 pub enum Record<'a> {
-    /// The log begins.
+    /// The start of the log.
     Process {
         /// Process id.
         pid: u32,
@@ -165,98 +166,98 @@ pub enum Record<'a> {
     },
     /// A GPU.
     Agent {
-        /// Counted from 0.
+        /// Agent number, counted from 0.
         agent: u32,
         /// Instruction set.
         gfx: Cow<'a, str>,
         /// Its clock.
         clock: GpuClock,
     },
-    /// A queue came.
+    /// The creation of a queue.
     Queue {
         /// Process id.
         pid: u32,
         /// Its agent.
         agent: u32,
-        /// Its number.
+        /// Queue number.
         queue: u32,
-        /// What it carries.
+        /// The kind of its packets.
         kind: QueueKind,
         /// Address of `amd_queue_t`, 0 for SDMA.
         address: u64,
         /// Address of the ring.
         ring: u64,
-        /// Bytes of the ring.
+        /// Size of the ring in bytes.
         ring_bytes: u64,
         /// `CLOCK_BOOTTIME`, ns.
         ns: u64,
     },
-    /// A queue went.
+    /// The end of a queue.
     QueueEnd {
         /// Process id.
         pid: u32,
-        /// Its number.
+        /// Queue number.
         queue: u32,
-        /// Packets (AQL) or bytes (SDMA) that were submitted and never taken.
+        /// Number of packets (AQL) or bytes (SDMA) that were submitted and never taken.
         pending: u64,
-        /// Packets that were taken and never completed.
+        /// Number of packets that were taken and never completed.
         running: u64,
         /// `CLOCK_BOOTTIME`, ns.
         ns: u64,
     },
-    /// A kernel ran.
+    /// The execution of a kernel.
     Dispatch(Dispatch),
-    /// Another AQL packet was processed.
+    /// The processing of another AQL packet.
     Packet(Other<'a>),
-    /// Memory was copied or filled.
+    /// A copy or fill of memory.
     Copy(Copy),
-    /// The runtime answered a request about scratch memory.
+    /// The runtime's answer to a request about scratch memory.
     Scratch(Scratch),
-    /// The GPU was reset or a queue stopped by an injected fault.
+    /// A GPU reset, or a stop of a queue, by an injected fault.
     Fault {
-        /// Where.
+        /// The packet at which it happened.
         #[serde(flatten)]
         place: Place,
-        /// What.
+        /// The fault.
         fault: Fault,
         /// `CLOCK_BOOTTIME`, ns.
         ns: u64,
     },
-    /// Something the software GPU does not know; the program was ended for it.
+    /// Something unknown to the software GPU, which ended the program.
     Unknown {
         /// Process id.
         pid: u32,
-        /// What it was.
+        /// A description of the unknown thing.
         what: Cow<'a, str>,
         /// Its bytes, in hex.
         bytes: Cow<'a, str>,
     },
 }
 
-/// Why there is no log.
+/// Why a log cannot be written or read.
 #[derive(Debug, Error)]
 pub enum TruthError {
-    /// The file cannot be made, mapped or read.
+    /// The file cannot be created, mapped or read.
     #[error("ground-truth log {}: {source}; SOFTGPU_LOG must name a writable directory", path.display())]
     File {
         /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The reason.
         source: std::io::Error,
     },
-    /// A line is not a record.
+    /// A line is not a valid record.
     #[error("ground-truth log {}, line {line}: {source}", path.display())]
     Line {
         /// The file.
         path: PathBuf,
-        /// Counted from 1.
+        /// Line number, counted from 1.
         line: usize,
-        /// What is wrong.
+        /// The reason.
         source: serde_json::Error,
     },
 }
 
-/// How much the file grows at a time. A multiple of every page size.
+/// How much the file grows at a time. Must be a multiple of every page size.
 const WINDOW_BYTES: u64 = 4 << 20;
 
 /// The writer of one process's log.
@@ -270,18 +271,18 @@ pub struct TruthLog {
 struct Window {
     file: File,
     map: MmapMut,
-    /// Where in the file the mapping begins.
+    /// Offset of the mapping in the file.
     start: u64,
-    /// How much of the mapping is written.
+    /// How many bytes of the mapping have been written.
     used: usize,
 }
 
 impl TruthLog {
-    /// Makes `truth-<pid>.jsonl` in a directory, which is made too if need be.
+    /// Creates `truth-<pid>.jsonl` in a directory, and the directory if necessary.
     ///
     /// # Errors
     ///
-    /// When the file cannot be made or mapped.
+    /// If the file cannot be created or mapped.
     pub fn create(directory: &Path) -> Result<Self, TruthError> {
         let path = directory.join(format!("truth-{}.jsonl", std::process::id()));
         let open = || -> std::io::Result<Window> {
@@ -319,7 +320,7 @@ impl TruthLog {
     ///
     /// # Errors
     ///
-    /// When the file cannot grow.
+    /// If the file cannot grow.
     pub fn write(&self, record: &Record<'_>) -> Result<(), TruthError> {
         let attempt = || -> std::io::Result<()> {
             let mut line = Vec::with_capacity(512);
@@ -365,11 +366,11 @@ fn map_window(file: &File, start: u64) -> std::io::Result<MmapMut> {
     unsafe { MmapOptions::new().offset(start).len(length).map_mut(file) }
 }
 
-/// Reads a log, also one whose writer was killed.
+/// Reads a log, even if its writer was killed.
 ///
 /// # Errors
 ///
-/// When the file cannot be read or a line is not a record.
+/// If the file cannot be read or a line is not a valid record.
 pub fn read(path: &Path) -> Result<Vec<Record<'static>>, TruthError> {
     let bytes = std::fs::read(path).map_err(|source| TruthError::File {
         path: path.to_owned(),
@@ -393,7 +394,7 @@ pub fn read(path: &Path) -> Result<Vec<Record<'static>>, TruthError> {
         .collect()
 }
 
-/// Reads all logs of a directory, one after the other.
+/// Reads all logs in a directory, one after the other.
 ///
 /// # Errors
 ///

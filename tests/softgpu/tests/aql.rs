@@ -1,4 +1,4 @@
-//! The AQL processor against a program that submits from its own memory, checked against the log.
+//! Tests the AQL processor with a program that submits from its own memory, and checks the log.
 
 mod support;
 
@@ -22,7 +22,7 @@ fn threads_sharing_a_queue_lose_nothing() {
     let id = bench.gpu.create_queue(&queue.spec(0)).unwrap();
     let before = boottime_ns();
 
-    // Each thread remembers what it submitted at which index, and the ticks its signal got.
+    // Each thread remembers what it submitted at which index, and the ticks in its signal.
     let mut submitted: Vec<(u64, u64, (u64, u64))> = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..THREADS)
             .map(|thread| {
@@ -67,7 +67,7 @@ fn threads_sharing_a_queue_lose_nothing() {
             ([256, 1, 1], [64, 1, 1])
         );
         assert_eq!((dispatch.begin.ticks, end.ticks), ticks, "packet {index}");
-        // The barrier bit is set: one after the other, in host time too.
+        // With the barrier bit they run one after the other, in host time too.
         assert!(
             last_end <= dispatch.begin.ns && dispatch.begin.ns <= end.ns,
             "packet {index}"
@@ -215,7 +215,7 @@ fn a_doorbell_that_went_backwards_strands_no_packet() {
     let signal = Signal::new(1);
     queue.write(kernel(1, 64, true, 0));
     queue.write(kernel(1, 64, true, signal.handle()));
-    // Two threads rang: the one with index 1 first, the other's 0 is what is left to see.
+    // Two threads rang, first for index 1 and then for index 0, so only the 0 is visible.
     queue.doorbell.store(0, Ordering::Release);
     bench.gpu.create_queue(&queue.spec(0)).unwrap();
     signal.wait_for(0);

@@ -1,4 +1,4 @@
-//! The SDMA processor: data moves, signals follow, the log tells.
+//! Tests the SDMA processor: data moves, signals follow, and the log is right.
 #![allow(
     clippy::indexing_slicing,
     reason = "test code outside of #[test] functions"

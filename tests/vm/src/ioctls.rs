@@ -1,7 +1,7 @@
-//! Requests to the real driver, good and bad, and what a recording has of them.
+//! Makes valid and invalid requests to the real driver, and checks the recording of them.
 //!
-//! [`issue`] makes every request that there is, and some that there are not, and writes down what it gave, what it got
-//! back and when. [`check`] holds a capture of that program against what it has written down: every byte.
+//! [`issue`] makes every existing request, and some that do not exist, and logs their input, output
+//! and times. [`check`] compares a capture of that program with the log, byte for byte.
 
 use std::{
     collections::BTreeMap,
@@ -23,20 +23,21 @@ use gputrace_capture::{Block, CaptureReader, Meta, records};
 use gputrace_kfd::ioctl::{Direction, IOCTLS};
 use zerocopy::FromBytes as _;
 
-/// Results of a request that the program does not live to see: `-EINTR`, or `-ERESTARTSYS` of `linux/errno.h`.
+/// Results of a request during which the program is killed: `-EINTR`, or `-ERESTARTSYS` of
+/// `linux/errno.h`.
 const INTERRUPTED: [i64; 2] = [-4, -512];
 
-/// A request and what came of it.
+/// A request and its outcome.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Made {
     tid: u32,
     request: u32,
     argument: u64,
-    /// Not negative, or an error number.
+    /// A non-negative number, or an error number.
     result: i64,
-    /// ns, `CLOCK_BOOTTIME`, before and after; 0 for one that never returned.
+    /// Times before and after, ns `CLOCK_BOOTTIME`; 0 if it never returned.
     time: [u64; 2],
-    /// Empty if the argument pointed nowhere.
+    /// Empty if the argument was an invalid pointer.
     before: Vec<u8>,
     after: Vec<u8>,
 }
@@ -51,14 +52,14 @@ const WAIT_EVENTS: u32 = number(Direction::ReadWrite, b'K', 0x0c, 24);
 const CREATE_EVENT: u32 = number(Direction::ReadWrite, b'K', 0x08, 32);
 const SET_EVENT: u32 = number(Direction::Write, b'K', 0x0a, 8);
 
-/// Makes requests and keeps the log.
+/// Makes requests and logs them.
 struct Maker {
     device: File,
     log: Mutex<File>,
 }
 
 impl Maker {
-    /// Makes a request whose structure is `bytes`; returns the structure afterwards and the result.
+    /// Makes a request with the structure `bytes`; returns the structure afterwards and the result.
     fn make(&self, request: u32, bytes: &[u8]) -> Result<(Vec<u8>, i64)> {
         let mut structure = bytes.to_vec();
         let argument = structure.as_mut_ptr() as u64;
@@ -75,7 +76,7 @@ impl Maker {
         Ok((structure, result))
     }
 
-    /// Makes a request whose argument points nowhere.
+    /// Makes a request whose argument is an invalid pointer.
     fn make_at(&self, request: u32, argument: u64) -> Result<()> {
         let (result, time) = self.call(request, argument);
         self.write(&Made {
@@ -91,7 +92,8 @@ impl Maker {
 
     fn call(&self, request: u32, argument: u64) -> (i64, [u64; 2]) {
         let before = now();
-        // SAFETY: the driver reads and writes at most the size that the request names, which is the structure's.
+        // SAFETY: the driver reads and writes at most the size in the request, which is that of the
+        // structure.
         let result =
             unsafe { libc::syscall(libc::SYS_ioctl, self.device.as_raw_fd(), request, argument) };
         let result = if result < 0 {
@@ -122,7 +124,7 @@ impl Maker {
     }
 }
 
-/// Makes all requests and writes them down in the file `log`.
+/// Makes all requests and logs them in the file `log`.
 ///
 /// # Errors
 ///
@@ -136,9 +138,9 @@ pub(crate) fn issue(log: &Path) -> Result<()> {
             .context("cannot open /dev/kfd")?,
         log: Mutex::new(File::create(log)?),
     };
-    // Requests that are no business of the recording's.
+    // A request to another device, which must not be recorded.
     let other = File::open("/dev/null")?;
-    // SAFETY: /dev/null knows no requests.
+    // SAFETY: /dev/null supports no requests.
     unsafe { libc::syscall(libc::SYS_ioctl, other.as_raw_fd(), SET_EVENT, 0) };
 
     for ioctl in IOCTLS {
@@ -150,13 +152,14 @@ pub(crate) fn issue(log: &Path) -> Result<()> {
         for (size, _) in sizes {
             let request = number(ioctl.direction, b'K', ioctl.nr, usize::from(*size));
             maker.make(request, &vec![0; usize::from(*size)])?;
-            // Numbers that mean nothing anywhere; a wait with a list of that length is refused at once.
+            // Numbers without a meaning; a wait with a list of that length is refused at once.
             let pattern: Vec<u8> = (0..*size).map(|index| index as u8 | 0x40).collect();
             maker.make(request, &pattern)?;
             maker.make_at(request, 8)?;
         }
     }
-    // Numbers that nobody knows, a letter that is not KFD's (KFD does not look), sizes that are not the driver's.
+    // Unknown numbers, a type other than KFD's (which KFD does not check), and sizes other than the
+    // driver's.
     for (request, size) in [
         (number(Direction::ReadWrite, b'K', 0x60, 16), 16),
         (number(Direction::None, b'K', 0xff, 0), 0),
@@ -174,12 +177,13 @@ pub(crate) fn issue(log: &Path) -> Result<()> {
     child(&maker)
 }
 
-/// Events: made, waited for in vain, set, and waited for by a thread that is still waiting at the end.
+/// Events: created, waited for in vain, set, and waited for by a thread that is still waiting at
+/// the end.
 fn events(maker: &Maker) -> Result<()> {
     let (created, result) = maker.make(CREATE_EVENT, &[0; 32])?;
     ensure!(result == 0, "the driver made no event: {result}");
     let id = u32::from_le_bytes(created.get(24..28).context("short")?.try_into()?);
-    // `struct kfd_event_data`, 48 bytes with the event's number at 40.
+    // `struct kfd_event_data`, 48 bytes with the event's number at offset 40.
     let mut list = [0u8; 96];
     list[40..44].copy_from_slice(&id.to_le_bytes());
     list[88..92].copy_from_slice(&id.to_le_bytes());
@@ -204,9 +208,9 @@ fn events(maker: &Maker) -> Result<()> {
     })
 }
 
-/// A child, for which the descriptor is no good, and which ends while a thread of it waits.
+/// A child, for which the descriptor is invalid, and which ends while one of its threads waits.
 fn child(maker: &Maker) -> Result<()> {
-    // SAFETY: this program has no other threads at this moment.
+    // SAFETY: this program has no other threads at this point.
     match unsafe { libc::fork() } {
         -1 => bail!("cannot fork"),
         0 => {
@@ -221,7 +225,7 @@ fn child(maker: &Maker) -> Result<()> {
             ensure!(status == 0, "the child failed");
         }
     }
-    // One thread waits for an event that never comes when the program ends.
+    // When the program ends, one thread is waiting for an event that never comes.
     let (created, _) = maker.make(CREATE_EVENT, &[0; 32])?;
     let id: [u8; 4] = created.get(24..28).context("short")?.try_into()?;
     let (sender, receiver) = std::sync::mpsc::channel();
@@ -247,7 +251,7 @@ fn child(maker: &Maker) -> Result<()> {
         });
         let (waiter, written) = receiver.recv()?;
         ensure!(written, "the log cannot be written");
-        // It sleeps when it is in the driver: nothing else in it does.
+        // The thread sleeps only when it is in the driver.
         loop {
             let stat = fs::read_to_string(format!("/proc/self/task/{waiter}/stat"))?;
             if stat
@@ -259,16 +263,16 @@ fn child(maker: &Maker) -> Result<()> {
             }
             thread::yield_now();
         }
-        // SAFETY: ends the program, with its thread in the driver.
+        // SAFETY: ends the program while its thread is in the driver.
         unsafe { libc::_exit(0) }
     })
 }
 
-/// Holds a capture against the log.
+/// Compares a capture with the log.
 ///
 /// # Errors
 ///
-/// The first difference.
+/// Describes the first difference.
 pub(crate) fn check(log: &Path, capture: &Path) -> Result<String> {
     let mut expected: BTreeMap<u32, Vec<Made>> = BTreeMap::new();
     for line in BufReader::new(File::open(log)?).lines() {
@@ -383,7 +387,7 @@ fn compare(made: &Made, ioctl: &Ioctl, before: &[u8], after: &[u8]) -> Result<()
         "before: {before:x?}"
     );
     if made.time[1] == 0 {
-        // The driver has written its answer, which nobody lived to see.
+        // The driver has written its answer, but the program did not live to see it.
         return Ok(());
     }
     ensure!(
@@ -429,7 +433,7 @@ fn now() -> u64 {
     };
     // SAFETY: writes the time into the structure.
     unsafe { libc::clock_gettime(libc::CLOCK_BOOTTIME, &raw mut time) };
-    // Times since the start of the machine are not negative.
+    // Times since boot are not negative.
     time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned()
 }
 

@@ -22,7 +22,7 @@ impl fmt::Display for Version {
 /// `AMDKFD_IOC_GET_VERSION`: `AMDKFD_IOR(0x01, struct kfd_ioctl_get_version_args)`.
 const GET_VERSION: ioctl::Opcode = ioctl::opcode::read::<Version>(b'K', 0x01);
 
-/// Asks the driver.
+/// Queries the driver.
 ///
 /// # Errors
 ///
@@ -33,7 +33,7 @@ pub(crate) fn version() -> Result<Version> {
         .write(true)
         .open("/dev/kfd")
         .context("cannot open /dev/kfd")?;
-    // SAFETY: the driver writes the two numbers, which is what the opcode's size says.
+    // SAFETY: the driver writes the two numbers, whose size is part of the opcode.
     let question = unsafe { Getter::<GET_VERSION, Version>::new() };
     // SAFETY: as above.
     unsafe { ioctl::ioctl(&device, question) }.context("AMDKFD_IOC_GET_VERSION")

@@ -1,4 +1,5 @@
-//! Questions to the running kernel that `cargo xtask vm --suite` asks inside each of its virtual machines:
+//! Queries of the running kernel, which `cargo xtask vm --suite` makes inside each of its virtual
+//! machines:
 //!
 //! ```text
 //! gputrace-vm verifier PROBES.o [PREFIX]   what the kernel's verifier makes of each eBPF program   (module `verifier`)
@@ -8,8 +9,8 @@
 //! gputrace-vm check-sides NDJSON  holds ioctls against the calls of the runtime that made them (module `sides`)
 //! ```
 //!
-//! Answers go to standard output, one line each; xtask reads them. It works on any machine on which gputrace
-//! works, so a figure that a guest shows can be compared with the host's.
+//! Results go to standard output, one line each, which xtask reads. It works on any machine on
+//! which gputrace works, so figures of a guest can be compared with the host's.
 
 mod ioctls;
 mod kfd;
@@ -31,7 +32,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// True if all is well.
+/// Returns true if everything is as expected.
 fn run() -> Result<bool> {
     let arguments: Vec<String> = env::args().skip(1).collect();
     let mut output = std::io::stdout().lock();

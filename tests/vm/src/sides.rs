@@ -1,7 +1,9 @@
-//! One program seen from both sides: what it asks of the HSA runtime, and what the runtime asks of the driver for it.
+//! Compares two views of one program: its calls of the HSA runtime, and the runtime's requests to
+//! the driver.
 //!
-//! [`check`] reads gputrace's NDJSON of a program that has called HSA with `/dev/kfd` there (`rocminfo`), and holds against
-//! each other what two unrelated sets of probes have seen: uprobes on the runtime, and programs on the driver's ioctls.
+//! [`check`] reads gputrace's NDJSON of a program that has called HSA on a machine with `/dev/kfd`
+//! (`rocminfo`). It compares what two independent sets of probes have seen: uprobes on the runtime,
+//! and programs on the driver's ioctls.
 
 use std::{
     collections::BTreeMap,
@@ -13,7 +15,7 @@ use std::{
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 
-/// A call, as NDJSON has it.
+/// A call in NDJSON.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Call {
     function: String,
@@ -28,7 +30,7 @@ struct Call {
 }
 
 impl Call {
-    /// Of a line that is a call; `None` of other lines.
+    /// Parses a line; `None` if it is not a call.
     fn parse(line: &str) -> Result<Option<Self>> {
         let line: Value = serde_json::from_str(line)?;
         let text = |name: &str| line.get(name).and_then(Value::as_str).unwrap_or_default();
@@ -56,12 +58,12 @@ impl Call {
     }
 }
 
-/// Holds the ioctls in the NDJSON file `lines` against the calls of the runtime.
+/// Compares the ioctls in the NDJSON file `lines` with the calls of the runtime.
 ///
 /// # Errors
 ///
-/// When an ioctl is not enclosed by a call of its thread, names another as its parent, or when `hsa_init` asks the driver
-/// for nothing.
+/// When an ioctl is not enclosed by a call of its thread, or has another call as its parent, or
+/// when `hsa_init` makes no request to the driver.
 pub(crate) fn check(lines: &Path) -> Result<String> {
     compare(BufReader::new(File::open(lines)?))
 }
@@ -117,7 +119,8 @@ mod tests {
         )
     }
 
-    /// `hsa_init` from 10 to 50, one ioctl within, and another with these times and this parent.
+    /// `hsa_init` from 10 to 50, one ioctl inside, and another one with these times and this
+    /// parent.
     fn compared(times: [u64; 2], parent: u64) -> Result<String> {
         let lines = [
             r#"{"type":"function","name":"hsa_init"}"#.to_owned(),

@@ -1,7 +1,8 @@
-//! What the verifier makes of each program: how much work it was, and how much stack the program needs.
+//! The verifier's figures for each program: how much work it took, and how much stack it needs.
 //!
-//! Each program is loaded by itself, so that one which is refused hides none of the others. Settings and sizes
-//! of maps are those of a recording, because the verifier follows the values of read-only data.
+//! Each program is loaded separately, so that a rejected program does not hide the others. Settings
+//! and sizes of maps are those of a recording, because the verifier follows the values of read-only
+//! data.
 
 use std::{
     fmt, fs,
@@ -18,31 +19,33 @@ use gputrace_loader::{
 use libbpf_rs::{MapType, ObjectBuilder, OpenObject, OpenProgram, PrintLevel};
 use zerocopy::IntoBytes as _;
 
-/// `BPF_LOG_STATS` of `linux/bpf_verifier.h`: the verifier's summary, without a line for each instruction.
+/// `BPF_LOG_STATS` of `linux/bpf_verifier.h`: the verifier's summary, without a line per
+/// instruction.
 const LOG_STATS: u32 = 4;
 
-/// What libbpf has said since the last program.
+/// libbpf's messages since the last program.
 static SAID: Mutex<String> = Mutex::new(String::new());
 
-/// What came of loading a program.
+/// Result of loading a program.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// The kernel took it.
+    /// The kernel accepted it.
     Loaded(Statistics),
-    /// The kernel refused it, with these words.
+    /// The kernel rejected it with this message.
     Refused(String),
 }
 
 /// The verifier's summary of a program.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Statistics {
-    /// Instructions followed, over all paths; a million is the limit.
+    /// Number of instructions processed over all paths; the limit is a million.
     instructions: u64,
-    /// States remembered at one time.
+    /// Maximum number of states remembered at a time.
     peak_states: u64,
-    /// Bytes of stack of the program and of each function it calls, as the kernel writes them: `224+160`.
+    /// Bytes of stack of the program and of each function that it calls, as the kernel prints them:
+    /// `224+160`.
     stack: String,
-    /// Time that it took, ms.
+    /// Time taken, ms.
     milliseconds: u64,
 }
 
@@ -63,11 +66,11 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// Loads each program of the object at `path` by itself, or those whose names begin with `wanted`.
+/// Loads each program of the object at `path` separately, or those whose names begin with `wanted`.
 ///
 /// # Errors
 ///
-/// When the object cannot be read, or the kernel lacks what all of them need.
+/// When the object cannot be read, or the kernel lacks a feature that all of them need.
 pub(crate) fn verdicts(path: &Path, wanted: Option<&str>) -> Result<Vec<(String, Verdict)>> {
     libbpf_rs::set_print(Some((PrintLevel::Debug, |_, text| {
         SAID.lock()
@@ -87,7 +90,8 @@ pub(crate) fn verdicts(path: &Path, wanted: Option<&str>) -> Result<Vec<(String,
         .collect()
 }
 
-/// Whether a program is for a function of the driver, which is not loaded: it cannot be loaded either.
+/// Whether a program is for a function of the driver and the driver is not loaded: then the program
+/// cannot be loaded either.
 fn is_on_missing_module(program: &OpenProgram<'_>) -> bool {
     let section = program.section().to_string_lossy();
     let traced = section.starts_with("fentry/") || section.starts_with("fexit/");
@@ -124,7 +128,7 @@ fn load(object: &[u8], name: &str) -> Result<Verdict> {
     }
 }
 
-/// Sets maps and settings as a recording does: see `configure` of `gputrace-loader`.
+/// Sets maps and settings as for a recording: see `configure` of `gputrace-loader`.
 fn configure(open: &mut OpenObject) -> Result<()> {
     let cpus = possible_cpus();
     let config = ProbeConfig {
@@ -183,7 +187,8 @@ impl Statistics {
     }
 }
 
-/// The line of a refusal's log that says why: the last before the summary.
+/// The line in the log of a rejected program that gives the reason: the last one before the
+/// summary.
 fn reason(log: &str) -> Option<String> {
     let mut reason = None;
     let mut inside = false;

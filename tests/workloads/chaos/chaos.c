@@ -1,13 +1,14 @@
-// A program that does what makes tracing hard, in an order that follows from a seed, and writes
-// down what it sees of it:
+// A program that does things that are hard to trace, in an order determined by a seed, and writes
+// down what it observes:
 //
 //     chaos SEED STEPS PASSES SHARED LIBRARIES [CROWD]
 //
-// SHARED is a file of the size of `struct shared`; LIBRARIES a directory of libraries to load. The
-// list of actions is gone through PASSES times, or until the test says stop (0). Nothing in the
-// text depends on timing, so each pass sees the same, and so does a run with the same seed that
-// nobody traces: exit statuses of children, stops that they were seen in, results of functions,
-// open descriptors. With CROWD so many processes live at once in the first action.
+// SHARED is a file of the size of `struct shared`; LIBRARIES is a directory of libraries to load.
+// The list of actions is run PASSES times or, if PASSES is 0, until the test sets `stop`. Nothing
+// in the observations depends on timing, so all passes observe the same, and so does an untraced
+// run with the same seed. Observed are children's exit statuses, the stops that children were seen
+// in, results of functions, and open descriptors. With CROWD, each pass begins by having that many
+// processes alive at once.
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <errno.h>
@@ -38,7 +39,7 @@ struct shared *shared;
 char **arguments;
 unsigned depth;
 
-// ---- What is seen ----
+// ---- Observations ----
 
 void say(const char *format, ...) {
     char line[512];
@@ -205,12 +206,12 @@ static void act_children(uint64_t *random) {
 
 static _Noreturn int sleep_for_ever(void *nothing) {
     (void)nothing;
-    // Its memory is its parent's, errno included: nothing but the system call.
+    // The child shares its parent's memory, errno included, so it makes only the system call.
     for (;;) syscall(SYS_pause);
 }
 
-// Processes that share their memory with this one cost little: there can be nearly as many as there
-// are ids.
+// Processes that share memory with this one are cheap: there can be nearly as many as there are
+// process ids.
 static void crowd(unsigned count) {
     enum { STACK = 2 * PAGE };
     pid_t *members = calloc(count, sizeof *members);
@@ -252,7 +253,7 @@ static void act_stop(uint64_t *random) {
     pid_t child = new_child();
     if (child == 0) {
         close(gate[1]);
-        // One word only: nobody reads more, and a full pipe would hold it for ever.
+        // One word only: nobody reads more, and a full pipe would block it forever.
         some_calls(20);
         if (write(ready[1], &byte, 1) < 0) _exit(1);
         while (read(gate[0], &byte, 1) != 0) some_calls(20);
@@ -275,17 +276,17 @@ static void act_stop(uint64_t *random) {
     waitpid(child, &status, WCONTINUED);
     say("stop: %s", WIFCONTINUED(status) ? "continued" : "not continued");
     close(gate[1]);
-    // It may be waiting for room for its next word.
+    // The child may be waiting for room to write its next word.
     close(ready[0]);
     int end = 0;
     waitpid(child, &end, 0);
-    // By the end of its input, or of its output.
+    // It ended because its input ended, or because nobody reads its output (SIGPIPE).
     say("stop: %s", WIFEXITED(end) || WTERMSIG(end) == SIGPIPE ? "ended" : "died");
 }
 
 // ---- Crashes ----
 
-// No constant, of which the compiler would know that it leads nowhere.
+// Not a constant: the compiler would know that it is an invalid address.
 static volatile int *volatile nowhere = (volatile int *)16;
 
 static uint64_t fault(void *nothing) {
@@ -321,7 +322,7 @@ static void act_crash(uint64_t *random) {
             case 1: CALL(hipSyntheticCall(abort_here, NULL)); break;
             case 2: nested((void *)(uintptr_t)levels); break;
             case 3: {
-                // In the middle of calls of several threads.
+                // Crash while several threads are making calls.
                 static atomic_uint seen;
                 pthread_t thread;
                 for (int i = 0; i < 4; i++) {
@@ -385,7 +386,7 @@ static void act_threads(uint64_t *random) {
     say("%u threads with %u calls each: %llu", count, calls, (unsigned long long)sum);
 }
 
-// ---- Together ----
+// ---- All actions ----
 
 static void act_calls(uint64_t *random) {
     unsigned count = 1 + below(random, 200);
@@ -398,7 +399,8 @@ static const action actions[] = {act_calls, act_calls,    act_load,    act_crash
                                  act_names, act_forge,    act_stop,    act_fork,  act_exec,  act_exec_in_thread, act_vfork,
                                  act_children};
 
-// What a program can see of its surroundings: the same as without a tracer.
+// Records the parts of its environment that a program can observe, which must be the same as
+// without a tracer.
 static void say_surroundings(void) {
     unsigned descriptors = 0;
     mode_t mask = umask(0);
@@ -426,14 +428,14 @@ static void run(uint64_t seed, unsigned steps) {
     uint64_t random = seed;
     for (unsigned i = 0; i < steps; i++) {
         unsigned kinds = sizeof actions / sizeof *actions;
-        // Children's children get no more children of their own.
+        // Grandchildren create no further children.
         if (depth >= DEEPEST) kinds -= 5;
         actions[below(&random, kinds)](&random);
         atomic_fetch_add(&shared->steps, 1);
     }
 }
 
-// Prints what the first pass saw, and of the others whether they saw the same.
+// Prints the observations of the first pass, and for later passes whether they are the same.
 static int compare(char **first, size_t *first_length) {
     size_t length = atomic_load(&shared->length);
     if (length > TEXT_SIZE) length = TEXT_SIZE;
@@ -470,7 +472,8 @@ int main(int count, char **words) {
     close(file);
     setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0});
     if (depth > 0) {
-        // Executed by another one of these, which waits for the end and says how it was.
+        // Executed by another instance of this program, which waits for it and records how it
+        // ended.
         say_surroundings();
         run(seed, steps);
         return seed % 90;
@@ -493,7 +496,7 @@ int main(int count, char **words) {
         same = compare(&first, &first_length);
         atomic_fetch_add(&shared->passes, 1);
     }
-    // The last act.
+    // The final action.
     switch (seed % 4) {
         case 0: raise(SIGKILL); break;
         case 1: CALL(hipSyntheticCall(fault, NULL)); break;

@@ -1,4 +1,4 @@
-// What the files of `chaos` have in common.
+// Declarations shared by the files of `chaos`.
 #pragma once
 
 #include <stdatomic.h>
@@ -14,24 +14,24 @@ extern struct shared *shared;
 extern char **arguments;
 extern unsigned depth;  // 0 in the first process, 1 in its children, ...
 
-// Writes a line of what is seen.
+// Records a line of observations.
 void say(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-// Waits for a child's end, and says it and everything that was seen before: also that it was
-// stopped.
+// Waits for a child to end and records how it ended, along with any stops seen before.
 void say_end(const char *what, pid_t child);
 
-// Ends this process, which cannot do what it is there for.
+// Ends this process, which cannot do its job.
 _Noreturn void give_up(const char *what);
 
-// The next number of a sequence, and one below a limit.
+// The next random number, and the next random number below a limit.
 uint64_t next(uint64_t *state);
 unsigned below(uint64_t *state, unsigned limit);
 
-// A child that does not outlive its parent. 0 in the child.
+// Creates a child that does not outlive its parent. Returns 0 in the child.
 pid_t new_child(void);
 
-// Calls are counted before and after, for the account of whoever traces.
+// Makes a HIP call and counts it before and after, so that traces can be checked against the
+// counts.
 #define CALL(expression)                        \
     ({                                          \
         atomic_fetch_add(&shared->begun, 1);    \
@@ -42,7 +42,7 @@ pid_t new_child(void);
 
 uint64_t some_calls(unsigned count);
 
-// Actions of hostile.c. Each draws what it does from `random`.
+// Actions defined in hostile.c. Each draws its variations from `random`.
 void act_hang(uint64_t *random);
 void act_load(uint64_t *random);
 void act_names(uint64_t *random);

@@ -1,5 +1,5 @@
-// The actions of `chaos` that are meant for whoever looks at the program: memory in which looking
-// hangs, names that are no names, structures that are none.
+// Actions of `chaos` that target the tracer: memory that blocks whoever reads it, invalid names,
+// and invalid structures.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -44,9 +44,10 @@ extern struct {
 } _amdgpu_r_debug;
 
 
-// ---- Page faults that nobody answers ----
+// ---- Page faults that are never resolved ----
 
-// Memory in which a fault lasts until the descriptor is closed, which is when the process ends.
+// Memory in which a page fault blocks until the descriptor is closed, that is, until the process
+// ends.
 static char *bottomless(void) {
     int fd = syscall(SYS_userfaultfd, O_CLOEXEC);
     struct uffdio_api api = {.api = UFFD_API};
@@ -64,10 +65,10 @@ static void *hang_in_a_call(void *memory) {
     return NULL;
 }
 
-// Gives functions that do not look at them texts and structures in such memory, then hangs within a
-// call if asked to.
+// Passes strings and structures in such memory to functions that do not read them, then hangs
+// within a call if asked to.
 static void give_bottomless_memory(unsigned calls, char *memory) {
-    // A tracer that touches this memory in the thread's name would hang it here.
+    // If a tracer read this memory in this thread's context, the thread would hang here.
     for (unsigned i = 0; i < calls; i++) {
         roctxMarkA(memory + i % 4 * PAGE);
         roctxRangePushA(memory + i % 4 * PAGE + 100);
@@ -81,7 +82,8 @@ void act_hang(uint64_t *random) {
     unsigned calls = 1 + below(random, 5), hung = below(random, 2), status = below(random, 90);
     pid_t child = new_child();
     if (child == 0) {
-        // Instead of hanging for ever, should the memory be touched in its name.
+        // Ends the process, instead of letting it hang forever, if the memory is touched in its
+        // context.
         alarm(20);
         char *memory = bottomless();
         give_bottomless_memory(calls, memory);
@@ -109,7 +111,7 @@ pid_t start_hung(void) {
         _exit(93);
     }
     close(ready[1]);
-    // Within so many seconds: texts in bottomless memory must hold nobody up.
+    // Must happen within 20 seconds: strings in unreadable memory must not block the program.
     struct pollfd end = {.fd = ready[0], .events = POLLIN};
     say("a process that hangs in a call: %s", poll(&end, 1, 20000) == 1 ? "begun" : "hung before it");
     close(ready[0]);
@@ -164,10 +166,10 @@ void act_names(uint64_t *random) {
     say("a strange name");
 }
 
-// ---- Forged structures of HSA ----
+// ---- Forged HSA structures ----
 
-// A queue and its doorbell signal as amd_hsa_queue.h and amd_hsa_signal.h have them, with nothing
-// behind.
+// A queue and its doorbell signal with the layouts of amd_hsa_queue.h and amd_hsa_signal.h, but
+// with nothing behind them.
 void act_forge(uint64_t *random) {
     enum { SIZE = 4096, PACKET = 64 };
     char *ring = mmap(NULL, SIZE * PACKET, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -181,7 +183,7 @@ void act_forge(uint64_t *random) {
     memset(signal_, 0, PAGE);
     const uint64_t addresses[] = {(uintptr_t)ring, 0, 8, 0xffff888000000000, 0x7ffffffff000, (uintptr_t)ring + 1, ~0ull};
     const uint32_t sizes[] = {SIZE, 0, 3, 1, 1u << 31, ~0u};
-    // Half of the queues are nearly right: those are taken seriously.
+    // Half of the queues are nearly right, so that a tracer takes them seriously.
     int right = below(random, 2);
     queue[1] = right ? addresses[0] : addresses[below(random, 7)];
     queue[2] = (uintptr_t)signal_;
@@ -197,7 +199,7 @@ void act_forge(uint64_t *random) {
         queue[7] = below(random, 2) ? 0 : (uint64_t)index;
         hsa_signal_store_screlease((uintptr_t)signal_, index);
     }
-    // Handles that lead nowhere.
+    // Invalid handles.
     for (int i = 0; i < 7; i++) {
         hsa_signal_store_screlease(addresses[i], 5);
         hsa_signal_silent_store_relaxed(addresses[i], 1);
@@ -206,8 +208,8 @@ void act_forge(uint64_t *random) {
         hsa_amd_memory_async_copy((void *)(uintptr_t)addresses[i], addresses[6 - i], ring, addresses[i], ~0ull, ~0u,
                                   (const uint64_t *)(uintptr_t)addresses[i], addresses[6 - i]);
     }
-    // A list of code objects that goes round, one with an end in nothing, and files that nobody
-    // should open.
+    // A circular list of code objects, a list that ends at an invalid address, and files that
+    // nobody should open.
     static struct debug_entry loop[3];
     const char *const files[] = {"file:///dev/kmsg#offset=0&size=100", "file:///proc/self/mem#offset=4096&size=18446744073709551615",
                                  "memory://1#offset=0xffff888000000000&size=0xffffffff", "\033]0;x\a"};

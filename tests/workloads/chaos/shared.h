@@ -1,6 +1,6 @@
-// What the processes of one run of `chaos` share with each other and with the test: a file that all
-// of them map, so that nothing is lost however one of them ends. tests/chaos/src/shared.rs reads
-// it; the layout must agree.
+// State shared by the processes of one run of `chaos` and by the test. It is a file mapped by all
+// of them, so nothing is lost however a process ends. tests/chaos/src/shared.rs reads it; the
+// layouts must agree.
 #pragma once
 
 #include <stdatomic.h>
@@ -9,12 +9,12 @@
 enum { TEXT_SIZE = 1 << 20 };
 
 struct shared {
-    atomic_ullong pid;     // of the first process
-    atomic_ullong begun;   // calls of HIP functions that were about to be made
-    atomic_ullong done;    // of these, those that returned
-    atomic_ullong steps;   // actions done, in all passes
-    atomic_ullong passes;  // times that the list of actions was gone through
-    atomic_ullong stop;    // set by the test: this pass is the last
+    atomic_ullong pid;     // process id of the first process
+    atomic_ullong begun;   // HIP calls, counted just before each call
+    atomic_ullong done;    // HIP calls, counted after each call
+    atomic_ullong steps;   // actions completed, in all passes
+    atomic_ullong passes;  // completed passes over the list of actions
+    atomic_ullong stop;    // set by the test to make this pass the last
     atomic_ullong length;  // bytes of `text`
-    char text[TEXT_SIZE];  // what was seen in the pass under way
+    char text[TEXT_SIZE];  // observations of the current pass
 };

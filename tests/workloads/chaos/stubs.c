@@ -1,10 +1,10 @@
-// Stand-ins for ROCm's libraries that do nothing with what they are given, so that a program may
-// give them anything: whoever looks at it has only itself to blame. With HIP, a libamdhip64;
-// otherwise a libhsa-runtime64.
+// Stand-ins for ROCm's libraries that ignore their arguments, so that a program may pass them
+// anything; only a tracer can fail on it. With HIP defined, this is a libamdhip64, otherwise a
+// libhsa-runtime64.
 #include <stddef.h>
 #include <stdint.h>
 
-// Keeps the compiler from leaving out what has no effect.
+// Keeps the compiler from optimising unused values away.
 #define USED(value) __asm__ volatile("" ::"r"(value))
 
 #ifdef HIP

@@ -1,10 +1,11 @@
-/* What `cargo xtask demo` records: frames are copied to the GPU, go through three kernels there, and are copied back,
- * on three streams in turn.
+/* The program that `cargo xtask demo` records. It copies frames to the GPU, runs three kernels on
+ * each, and copies the results back, alternating between three streams.
  *
  *   demo CODE_OBJECT
  *
- * CODE_OBJECT holds the kernels of kernels.hip. The declarations below are those of hip/hip_runtime_api.h. They stand
- * here so that a C compiler is enough where ROCm cannot be installed. Ends with status 0 if every call succeeded. */
+ * CODE_OBJECT holds the kernels of kernels.hip. The declarations below repeat those of
+ * hip/hip_runtime_api.h, so that a C compiler suffices where ROCm cannot be installed. Exits with
+ * status 0 if every call succeeded. */
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -47,7 +48,7 @@ extern int hipDeviceSynchronize(void);
 
 enum { STREAMS = 3, FRAMES = 60, WIDTH = 1024, HEIGHT = 512, PIXELS = WIDTH * HEIGHT, BLOCK = 256, BINS = 256 };
 
-/* What a stream works with. */
+/* The resources of one stream. */
 struct lane {
     hipStream_t stream;
     hipEvent_t done;
@@ -62,7 +63,7 @@ static void launch(hipFunction_t kernel, hipStream_t stream, void **arguments) {
     HIP(hipModuleLaunchKernel(kernel, PIXELS / BLOCK, 1, 1, BLOCK, 1, 1, 0, stream, arguments, NULL));
 }
 
-/* Hands a frame to the GPU and does not wait for it. */
+/* Submits a frame to the GPU without waiting for it. */
 static void submit(struct lane *lane) {
     unsigned width = WIDTH, pixels = PIXELS;
     HIP(hipMemcpyAsync(lane->frame, lane->host, PIXELS * sizeof(float), hipMemcpyHostToDevice, lane->stream));
@@ -100,7 +101,7 @@ int main(int argc, char **argv) {
     }
     for (int frame = 0; frame < FRAMES; frame++) {
         struct lane *lane = &lanes[frame % STREAMS];
-        /* The stream's last frame must be through before its memory is used again. */
+        /* The stream's previous frame must be finished before its memory is reused. */
         if (frame >= STREAMS)
             HIP(hipEventSynchronize(lane->done));
         for (int i = 0; i < PIXELS; i++)

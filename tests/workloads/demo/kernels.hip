@@ -1,4 +1,5 @@
-// The kernels of demo.c, compiled into a code object of their own. A software GPU does not compute them.
+// The kernels of demo.c, compiled into a separate code object. A software GPU does not execute
+// them.
 #include <hip/hip_runtime.h>
 
 extern "C" __global__ void blur(const float *frame, float *blurred, unsigned width, unsigned pixels) {

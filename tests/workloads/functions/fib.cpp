@@ -1,10 +1,15 @@
-// Functions with known numbers of calls, in the manner of rocprofiler-systems' user API example:
+// Functions with known numbers of calls, modelled on rocprofiler-systems' user API example:
 //
-//   fib THREADS ITERATIONS N      each of THREADS threads, and then the main thread, calls fib(N) ITERATIONS times
-//   fib wait THREADS ITERATIONS N the same once a line has been read from standard input
+//   fib THREADS ITERATIONS N
 //
-// Prints `calls LABEL DEPTH COUNT` for every function and depth, for the main thread and for one other thread, where
-// depth counts the calls around it among those functions.
+// Each of THREADS threads, and then the main thread, calls fib(N) ITERATIONS times.
+//
+//   fib wait THREADS ITERATIONS N
+//
+// The same, after reading a line from standard input.
+//
+// Prints `calls LABEL DEPTH COUNT` for every function and depth, for the main thread and for one
+// other thread. The depth is the number of enclosing calls to these functions.
 
 #include <cstdio>
 #include <cstdlib>
@@ -20,10 +25,10 @@
 
 #define NOINLINE __attribute__((noinline))
 
-// As written: compilers make loops of recursion, and one function of several calls.
+// Compiled as written: otherwise compilers turn recursion into loops and inline calls.
 #define PLAIN __attribute__((noinline, noclone, optimize("O0")))
 
-// Inlined wherever it is called: it has no code of its own.
+// Always inlined, so it has no code of its own.
 static inline __attribute__((always_inline)) long add(long a, long b) { return a + b; }
 
 PLAIN long fib(long n) { return n < 2 ? n : add(fib(n - 1), fib(n - 2)); }
@@ -32,13 +37,13 @@ static volatile long result;
 
 namespace work {
 
-// Leaves by a jump to another function.
+// Leaves by a jump to another function (a tail call).
 NOINLINE long tail(long n) {
     result = n;
     return shared_twice(n);
 }
 
-// Not exported, and left by an exception every third time.
+// Not exported; every third call leaves by an exception.
 static NOINLINE long thrower(long n) {
     if (n % 3 == 0) {
         throw std::runtime_error("third");
@@ -46,7 +51,7 @@ static NOINLINE long thrower(long n) {
     return n;
 }
 
-// Passes the exception on.
+// Lets the exception through.
 static NOINLINE long between(long n) { return thrower(n) + 1; }
 
 static NOINLINE long catcher(long n) {
@@ -57,7 +62,7 @@ static NOINLINE long catcher(long n) {
     }
 }
 
-// Several ways out, and a table of jumps.
+// Has several exits and a jump table.
 NOINLINE long choose(long n) {
     switch (n % 8) {
     case 0: return n * 3;
@@ -71,7 +76,7 @@ NOINLINE long choose(long n) {
     }
 }
 
-// Deeper than gputrace follows.
+// Recurses deeper than gputrace follows.
 PLAIN long deep(long n) { return n == 0 ? 0 : deep(n - 1) + 1; }
 
 template <typename T> struct Sum {
@@ -134,7 +139,7 @@ int main(int argc, char **argv) {
     std::printf("total %ld %g\n", total, sum.total);
     std::fflush(stdout);
     if (wait) {
-        // Until nobody looks any more.
+        // Runs until standard input ends.
         while (std::getchar() != EOF) {
         }
     }

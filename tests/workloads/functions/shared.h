@@ -1,4 +1,4 @@
-// A library with exported functions, to be traced by its path.
+// A library with exported functions, traced by its path.
 #pragma once
 
 #ifdef __cplusplus

@@ -1,5 +1,5 @@
-// Calls whose arguments are flags and structures, by value, behind pointers, and filled in by HIP. Says of each what a
-// tracer should show.
+// Calls whose arguments are flags and structures, passed by value, passed by pointer, and filled in
+// by HIP. Logs for each what a tracer should show.
 #include <cinttypes>
 #include <string>
 
@@ -67,7 +67,7 @@ int main() {
     argument("hipFuncGetAttributes", "attr.maxThreadsPerBlock", std::to_string(function.maxThreadsPerBlock));
     argument("hipFuncGetAttributes", "attr.sharedSizeBytes", std::to_string(function.sharedSizeBytes));
 
-    // Where there may be several structures, the first is shown.
+    // For an array of structures, the first one is shown.
     hipMemPool_t pool;
     HIP(hipDeviceGetDefaultMemPool(&pool, 0));
     const hipMemAccessDesc access{{hipMemLocationTypeDevice, 0}, hipMemAccessFlagsProtReadWrite};

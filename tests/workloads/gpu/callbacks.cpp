@@ -1,4 +1,5 @@
-// Functions of the host in a stream's order: hipStreamAddCallback, and hipLaunchHostFunc where the runtime has it.
+// Host functions in stream order: hipStreamAddCallback and, where the runtime has it,
+// hipLaunchHostFunc.
 #include <dlfcn.h>
 
 #include <atomic>
@@ -9,7 +10,7 @@ extern "C" __global__ void between_callbacks(int *) {}
 
 static std::atomic<unsigned> called{0};
 
-// Each must be called in its turn.
+// The functions must be called in order.
 static void host_function(void *turn) {
     if (called++ != reinterpret_cast<uintptr_t>(turn))
         said::fail("host function", "it was called out of turn");
@@ -23,7 +24,7 @@ static void callback(hipStream_t, hipError_t status, void *turn) {
 
 int main() {
     using Launch = hipError_t(hipStream_t, hipHostFn_t, void *);
-    // HIP 5.2 declares it and does not export it.
+    // HIP 5.2 declares the function without exporting it.
     auto *launch = reinterpret_cast<Launch *>(dlsym(RTLD_DEFAULT, "hipLaunchHostFunc"));
     said::number("host_functions", launch ? 1 : 0);
     hipStream_t stream;

@@ -1,16 +1,17 @@
-// Copies of many sizes in all directions: pageable and pinned, synchronous and not. Those that SDMA or the host does
-// are verified; copies within the GPU are done by kernels, which compute nothing on a software GPU.
+// Copies of many sizes in all directions: pageable and pinned, synchronous and asynchronous. Copies
+// by SDMA or by the host are verified. Copies within the GPU are done by kernels, which compute
+// nothing on a software GPU.
 #include <cstring>
 #include <vector>
 
 #include "said.hpp"
 
-// Host memory to copy from and to.
+// Host memory used as source and as destination.
 struct Host {
     unsigned char *out, *in;
 };
 
-// To the GPU and back; in a stream's order if there is one.
+// Copies to the GPU and back, in stream order if a stream is given.
 static void round_trip(Host host, void *gpu, size_t bytes, hipStream_t stream) {
     for (size_t i = 0; i < bytes; i++)
         host.out[i] = static_cast<unsigned char>(i * 31 + bytes);

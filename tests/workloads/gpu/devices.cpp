@@ -1,4 +1,5 @@
-// Every GPU: kernels and verified copies on each, from a thread each. Argument: how many rounds.
+// Runs kernels and verified copies on every GPU, with one thread per GPU. Argument: number of
+// rounds.
 #include <cstdlib>
 #include <thread>
 #include <vector>

@@ -1,4 +1,5 @@
-// Waits for a kernel that the software GPU is told never to end. Whoever runs this must kill it.
+// Waits for a kernel that the software GPU is configured never to finish. The caller must kill this
+// program.
 #include "said.hpp"
 
 extern "C" __global__ void endless(int *) {}

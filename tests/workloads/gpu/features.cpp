@@ -1,5 +1,5 @@
-// One of each: ways to launch, copy and allocate that the other programs do not use. `features MODULE` takes
-// the code object made of module.hip.
+// Uses, once each, the ways to launch, copy and allocate that the other programs do not use.
+// `features MODULE` takes the code object made from module.hip.
 #include <cstring>
 #include <vector>
 
@@ -12,7 +12,8 @@ extern "C" __global__ void cooperative(int *) {}
 extern "C" __global__ void after_callback(int *) {}
 extern "C" __global__ void touches_managed(int *numbers) { numbers[threadIdx.x]++; }
 
-// Needs scratch memory: an array that no register can hold, at an index only known at run time.
+// Needs scratch memory: the array does not fit into registers, and its index is known only at run
+// time.
 extern "C" __global__ void uses_scratch(int *numbers, int n) {
     volatile int local[512];
     for (int i = 0; i < n; i++)
@@ -125,7 +126,7 @@ int main(int argc, char **argv) {
     HIP(hipDeviceSynchronize());
     rectangle();
     registered();
-    // Done by kernels of the runtime.
+    // HIP does these with kernels of its own.
     HIP(hipMemset(memory, 0, 1 << 20));
     HIP(hipMemcpy(other, memory, 1 << 20, hipMemcpyDeviceToDevice));
     HIP(hipDeviceSynchronize());

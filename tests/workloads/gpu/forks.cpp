@@ -1,6 +1,7 @@
-// Forks of a process that already uses HIP: `forks exec` has the child execute the program anew, which then uses HIP
-// itself; `forks host` has it do nothing with HIP; `forks inherit` has it use the parent's HIP, which ROCm does not
-// support, and says how that ended. In each the parent goes on.
+// Forks a process that already uses HIP. With `forks exec`, the child executes the program again,
+// and that uses HIP. With `forks host`, the child does not use HIP. With `forks inherit`, the child
+// uses the parent's HIP, which ROCm does not support, and the parent logs how the child ended. In
+// each mode the parent goes on.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -33,7 +34,7 @@ int main(int argc, char **argv) {
         if (!std::strcmp(how, "host"))
             _exit(0);
         if (!std::strcmp(how, "inherit")) {
-            // A runtime whose threads are gone may wait for ever.
+            // The runtime may wait forever, because its threads do not exist in the child.
             alarm(5);
             in_fork<<<1000, 64>>>(nullptr);
             _exit(hipDeviceSynchronize() == hipSuccess ? 0 : 3);

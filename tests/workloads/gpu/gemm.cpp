@@ -1,10 +1,11 @@
-// Matrix products by rocBLAS. Which of its kernels run is rocBLAS's choice.
+// Matrix products with rocBLAS, which chooses the kernels.
 #include <cstdint>
 #include <vector>
 
 #include "said.hpp"
 
-// Of rocblas.h, which needs a package of its own. The functions' types have not changed since rocBLAS 2.
+// Copied from rocblas.h, which needs its own package. These function types have not changed since
+// rocBLAS 2.
 extern "C" {
 using rocblas_handle = struct _rocblas_handle *;
 int rocblas_create_handle(rocblas_handle *handle);

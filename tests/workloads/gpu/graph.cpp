@@ -1,4 +1,4 @@
-// A captured graph, replayed: `graph [NODES] [REPLAYS]`.
+// Captures a graph and replays it: `graph [NODES] [REPLAYS]`.
 #include "said.hpp"
 
 extern "C" __global__ void node(int *) {}

@@ -1,4 +1,4 @@
-// What the HSA programs of this directory share: agents, memory pools, and waiting.
+// Helpers shared by the HSA programs in this directory: agents, memory pools, and waiting.
 #pragma once
 
 #include <cstdint>
@@ -19,10 +19,10 @@
         }                                                               \
     } while (0)
 
-// The first agents of the machine and their memory.
+// The machine's first CPU and GPU agents and their memory pools.
 struct Machine {
     hsa_agent_t cpu{}, gpu{};
-    // Host memory, host memory for kernel arguments, GPU memory.
+    // Host memory, host memory for kernel arguments, and GPU memory.
     hsa_amd_memory_pool_t host{}, kernarg{}, vram{};
 
     Machine() {
@@ -75,7 +75,7 @@ struct Machine {
     }
 };
 
-// Waits for a completion signal that began at 1.
+// Waits for a completion signal whose initial value was 1.
 inline void wait_for(hsa_signal_t signal) {
     if (hsa_signal_wait_scacquire(signal, HSA_SIGNAL_CONDITION_LT, 1, UINT64_MAX, HSA_WAIT_STATE_BLOCKED) != 0) {
         std::fprintf(stderr, "a signal went below 0\n");
@@ -83,7 +83,7 @@ inline void wait_for(hsa_signal_t signal) {
     }
 }
 
-// The file that WORKLOAD_LOG names, see said.hpp.
+// The file named by WORKLOAD_LOG; see said.hpp.
 inline std::FILE *log_file() {
     static std::FILE *log = [] {
         const char *path = std::getenv("WORKLOAD_LOG");
@@ -97,7 +97,7 @@ inline std::FILE *log_file() {
     return log;
 }
 
-// Reserves `count` places in a queue and waits until all of them are free. Returns the index of the first.
+// Reserves `count` slots in a queue and waits until all of them are free. Returns the first index.
 inline uint64_t reserve(hsa_queue_t *queue, uint64_t count) {
     uint64_t index = hsa_queue_add_write_index_relaxed(queue, count);
     while (index + count - hsa_queue_load_read_index_scacquire(queue) > queue->size) {
@@ -105,7 +105,7 @@ inline uint64_t reserve(hsa_queue_t *queue, uint64_t count) {
     return index;
 }
 
-// Writes a packet at its place; the header, which makes it valid, last.
+// Writes a packet into its slot. The header, which makes the packet valid, is written last.
 template <typename Packet> void write(hsa_queue_t *queue, uint64_t index, const Packet &packet, uint16_t header) {
     static_assert(sizeof(Packet) == 64, "AQL packets have 64 bytes");
     auto *place = static_cast<Packet *>(queue->base_address) + index % queue->size;
@@ -113,7 +113,7 @@ template <typename Packet> void write(hsa_queue_t *queue, uint64_t index, const 
     __atomic_store_n(&place->header, header, __ATOMIC_RELEASE);
 }
 
-// Tells the GPU of the packets up to this one.
+// Rings the doorbell for the packets up to `index`.
 inline void ring(hsa_queue_t *queue, uint64_t index) {
     hsa_signal_store_screlease(queue->doorbell_signal, static_cast<hsa_signal_value_t>(index));
 }

@@ -1,6 +1,7 @@
-// An HSA program without HIP that launches kernels: it loads a code object itself and writes packets into two queues,
-// one packet for each ring of the doorbell and many, with barriers between the queues. `hsa_dispatch MODULE [UNKNOWN]`
-// takes the code object made of module.hip; with a second argument it ends with a packet of a type that nobody knows.
+// An HSA program without HIP that launches kernels. It loads a code object itself and writes
+// packets into two queues, one or many per doorbell ring, with barriers between the queues.
+// `hsa_dispatch MODULE [UNKNOWN]` takes the code object made from module.hip. With a second
+// argument it ends with a packet of an undefined type.
 #include <fcntl.h>
 #include <vector>
 
@@ -49,7 +50,7 @@ struct Kernel {
     }
 };
 
-// Counts the launches, so that no two have the same grid.
+// Number of launches; it makes all grids different.
 static unsigned launches = 0;
 
 static void dispatch(hsa_queue_t *queue, uint64_t index, const Kernel &kernel, void *arguments, hsa_signal_t done) {
@@ -95,7 +96,8 @@ int main(int argc, char **argv) {
     hsa_queue_t *first = make_queue(machine), *second = make_queue(machine);
     const hsa_signal_t none{};
 
-    // A doorbell for each packet; then 8, 64 and a whole ring of packets for one.
+    // First one packet per doorbell ring, then 8, 64 and a full ring buffer of packets per doorbell
+    // ring.
     for (uint64_t batch : {1, 1, 1, 8, 64, 256}) {
         hsa_signal_t done = make_signal();
         uint64_t index = reserve(first, batch);
@@ -106,7 +108,8 @@ int main(int argc, char **argv) {
         HSA(hsa_signal_destroy(done));
     }
 
-    // The second queue's kernels wait for the first queue's, by a barrier that names three of them.
+    // The second queue's kernels wait for the first queue's through a barrier packet with three
+    // dependencies.
     std::vector<hsa_signal_t> ended{make_signal(), make_signal(), make_signal()};
     hsa_signal_t passed = make_signal(), last = make_signal();
     uint64_t index = reserve(second, 2);
@@ -124,7 +127,7 @@ int main(int argc, char **argv) {
     }
 
     if (argc > 2) {
-        // Type 9 is none of the HSA specification's.
+        // The HSA specification does not define type 9.
         index = reserve(first, 1);
         write(first, index, hsa_barrier_and_packet_t{}, 9 << HSA_PACKET_HEADER_TYPE);
         std::fflush(log_file());

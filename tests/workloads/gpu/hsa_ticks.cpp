@@ -1,11 +1,13 @@
-// An HSA program without HIP: barrier packets and copies, and the ticks that their signals got.
+// An HSA program without HIP that runs barrier packets and copies, and logs the ticks stored in
+// their signals.
 #include "hsa.hpp"
 
-// The raw fields of a completed signal, and the same span as HSA converts it.
+// Logs the raw fields of a completed signal, and the times into which HSA converts them.
 static void say(const char *what, hsa_signal_t signal, uint64_t start, uint64_t end, size_t bytes) {
     auto *raw = reinterpret_cast<const uint64_t *>(signal.handle);
     bool copy = bytes != 0;
-    // SharedSignal of ROCr: an amd_signal_t, then sdma_start_ts at byte 64 and sdma_end_ts at byte 96.
+    // ROCr's SharedSignal: an amd_signal_t, then sdma_start_ts at byte 64 and sdma_end_ts at byte
+    // 96.
     uint64_t begin_ticks = copy ? raw[8] : raw[4], end_ticks = copy ? raw[12] : raw[5];
     std::fprintf(log_file(),
                  R"({"said":"%s","signal":%llu,"begin_ticks":%llu,"end_ticks":%llu,"begin_ns":%llu,"end_ns":%llu,"bytes":%zu})" "\n",

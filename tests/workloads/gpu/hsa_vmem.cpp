@@ -1,10 +1,10 @@
-// Memory whose pages are asked for apart from addresses (`hsa_amd_vmem_handle_create`), which ROCr has from 6 on and offers where KFD's
-// interface is 1.15 or later. Says what it was given.
+// Allocates physical memory separately from addresses (`hsa_amd_vmem_handle_create`). ROCr has this
+// since version 6, and offers it where the KFD interface version is 1.15 or later. Logs the result.
 #include <dlfcn.h>
 
 #include "hsa.hpp"
 
-// Of hsa_ext_amd.h of ROCm 6, which is newer than the header that this is compiled with.
+// Copied from hsa_ext_amd.h of ROCm 6, which is newer than the header used to compile this.
 struct Handle {
     uint64_t handle;
 };
@@ -32,7 +32,7 @@ int main() {
         std::fprintf(log_file(), R"({"said":"handle","handle":%llu,"bytes":%zu})" "\n",
                      (unsigned long long)handles[number].handle, bytes);
     }
-    // The last one is never released.
+    // The last handle is never released.
     HSA(release(handles[1]));
     HSA(release(handles[0]));
     std::fclose(log_file());

@@ -1,4 +1,5 @@
-// Many small kernels on one stream: `many_kernels [COUNT]`, three kernels in turn, grids that tell them apart.
+// Many small kernels on one stream: `many_kernels [COUNT]`. Three kernels take turns; each launch
+// has a distinct grid.
 #include "said.hpp"
 
 extern "C" __global__ void small_a(int *) {}

@@ -1,15 +1,16 @@
-// Kernels of many classes: one kernel, told apart by its grid, with a duration that its argument says, in ticks of 10 ns.
-// Launched so that the GPU has about 20 ms of work ahead, unless something else is said. `mix KEY=VALUE...`:
-//   seconds=S     until so much GPU time is launched, or with `every` so much time has passed; default 1
-//   classes=N     durations evenly from 3 us to 3 ms by their logarithm; default 20
-//   from=US to=US other durations
-//   period=N      a sequence of N kernels again and again, each time waited for, and then nothing for `pause` us. Without
-//                 it, each kernel is of any class
-//   graph=1       the sequence is a graph
-//   streams=N     each kernel in another stream than the one before; with `ring=K` each K, which wait for those before
-//   every=US      a kernel so often, as long as the GPU keeps up
-//   bimodal=1     of each fourth class, three of ten kernels take five times as long as the others
-//   drift=P       durations grow by P % in the course of time
+// Kernels of many classes: a single kernel whose grid identifies the class and whose argument gives
+// its duration in ticks of 10 ns. By default the GPU has about 20 ms of work queued.
+// `mix KEY=VALUE...`:
+//   seconds=S     launch S seconds of GPU time, or with `every` run for S seconds (default 1)
+//   classes=N     durations from 3 us to 3 ms, evenly spaced on a logarithmic scale; default 20
+//   from=US to=US another range of durations
+//   period=N      repeat a sequence of N kernels, wait for it each time, then idle for `pause` us;
+//                 without it, classes are drawn at random
+//   graph=1       launch the sequence as a graph
+//   streams=N     use N streams in turn; with `ring=K` switch every K kernels, waiting for those K
+//   every=US      launch one kernel every US us, as long as the GPU keeps up
+//   bimodal=1     in every fourth class, three of ten kernels take five times as long as the others
+//   drift=P       durations grow by P % over the run
 #include <cmath>
 #include <cstring>
 #include <ctime>
@@ -27,7 +28,7 @@ static double setting(int argc, char **argv, const char *name, double otherwise)
     return otherwise;
 }
 
-// SplitMix64: the same kernels in each run.
+// SplitMix64 with a fixed seed, so every run has the same kernels.
 static double draw() {
     static uint64_t state = 14;
     uint64_t value = state += 0x9e3779b97f4a7c15;
@@ -36,7 +37,7 @@ static double draw() {
     return static_cast<double>((value ^ value >> 31) >> 11) / 9007199254740992.0;
 }
 
-// Times in us.
+// The current time in us.
 static double now() {
     timespec time;
     clock_gettime(CLOCK_MONOTONIC, &time);
@@ -66,17 +67,17 @@ int main(int argc, char **argv) {
     for (unsigned &one : sequence)
         one = static_cast<unsigned>(draw() * classes);
 
-    // What the GPU was given so far, and when it will be done with that.
+    // GPU time launched so far, and when each stream will be done with it.
     double used = 0;
     std::vector<double> busy_until(streams);
     auto duration = [&](unsigned number) {
         double mean = from * std::pow(to / from, (number + 0.5) / classes) * (1 + drift * used / limit);
         if (bimodal && number % 4 == 1)
             mean *= draw() < 0.3 ? 2.5 : 0.5;
-        // No two runs of a kernel take the same time: a standard deviation of 2 %.
+        // Run times of a kernel vary, with a standard deviation of 2 %.
         return mean * (1 + 0.07 * (draw() - 0.5));
     };
-    // Ticks of 10 ns.
+    // The kernel's argument is in ticks of 10 ns.
     auto launch = [&](unsigned number, double micros, hipStream_t where) {
         mixed<<<dim3(1 + number), dim3(64), 0, where>>>(static_cast<uint64_t>(micros * 100));
         HIP(hipGetLastError());
@@ -115,7 +116,7 @@ int main(int argc, char **argv) {
             HIP(hipStreamWaitEvent(stream[at], done, 0));
         }
         if (every > 0) {
-            // Time in which it was stopped does not count.
+            // Do not make up for time during which the process was stopped.
             next = std::max(next + every, now() - every);
             sleep_until(next);
             used += every;

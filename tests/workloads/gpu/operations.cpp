@@ -1,5 +1,5 @@
-// One HIP operation at a time, many times each, with the span of time of each: who watches the process from outside
-// can tell what an operation consists of.
+// Runs one HIP operation at a time, many times each, and logs the time span of each, so that an
+// outside observer can tell what an operation consists of.
 #include <ctime>
 
 #include <unistd.h>
@@ -16,9 +16,9 @@ static unsigned long long now() {
 
 constexpr unsigned repetitions = 50;
 
-// Runs an operation some times unwatched, so that nothing is done for the first time any more, and then watched.
-// What it left on the GPU ends between `end_ns` and `settled_ns`, in which the host does nothing: a wait by HIP would
-// be an operation itself.
+// Runs an operation several times unobserved, so that first-time initialisation is over, and then
+// observed. GPU work left by the operation ends between `end_ns` and `settled_ns`. The host is idle
+// in that time, since waiting through HIP would be an operation itself.
 template <typename Operation> static void phase(const char *name, Operation run) {
     for (unsigned i = 0; i < 5; i++)
         run();

@@ -1,4 +1,4 @@
-// Memory that is allocated and freed in a stream's order: the default pool's and a pool of our own.
+// Stream-ordered memory allocation and freeing, from the default pool and from a pool of our own.
 // `pools [keep]` does not destroy the stream.
 #include <cstring>
 
@@ -9,7 +9,7 @@ extern "C" __global__ void on_pool_memory(int *) {}
 constexpr size_t bytes = 1 << 20;
 static unsigned char *out, *in;
 
-// Uses memory that `allocate` gives, in the stream's order only.
+// Uses memory obtained from `allocate`, in stream order only.
 template <typename Allocate> static void use(hipStream_t stream, unsigned round, Allocate allocate) {
     void *memory;
     std::memset(out, static_cast<int>(round + 1), bytes);

@@ -1,4 +1,5 @@
-// A parent and its children, forked before HIP is used, at work at the same time: `processes [CHILDREN]`.
+// A parent and children that use the GPU at the same time. They fork before HIP is used: `processes
+// [CHILDREN]`.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -6,7 +7,7 @@
 
 extern "C" __global__ void in_process(int *) {}
 
-// The name says nothing of the process; the grid does.
+// All processes use the same kernel name; the grid identifies the process.
 static void use(unsigned number) {
     for (unsigned i = 0; i < 50; i++)
         LAUNCH(in_process, "in_process", 0, dim3(number * 100 + i + 1), dim3(64), nullptr, nullptr);

@@ -1,4 +1,4 @@
-// A kernel that hipRTC compiles while the program runs.
+// A kernel compiled at run time by hipRTC.
 #include <string>
 #include <vector>
 
@@ -24,7 +24,7 @@ extern "C" __global__ void compiled_late(float *numbers, int n) {
 int main() {
     hiprtcProgram program;
     RTC(hiprtcCreateProgram(&program, source, "late.hip", 0, nullptr, nullptr));
-    // The software GPU's default, of which every release's compiler knows.
+    // The software GPU's default architecture, which every release's compiler supports.
     const char *options[] = {"--offload-arch=gfx906"};
     hiprtcResult result = hiprtcCompileProgram(program, 1, options);
     if (result != HIPRTC_SUCCESS) {

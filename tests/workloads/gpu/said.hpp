@@ -1,8 +1,9 @@
-// What a test program says it did: one JSON object per line, into the file that WORKLOAD_LOG names.
-// tests/harness/src/said.rs reads it, and has to know every word.
+// A test program's log of what it did: one JSON object per line, in the file named by WORKLOAD_LOG.
+// tests/harness/src/said.rs reads it and has to know every word.
 //
-// The programs of this directory need a GPU, real or software. Each ends with status 0 only if everything it
-// could check was right; kernels' results are not checked, since the software GPU computes nothing.
+// The programs in this directory need a GPU, real or software. Each exits with status 0 only if
+// everything it could check was right. Results of kernels are not checked, since the software GPU
+// computes nothing.
 #pragma once
 
 #include <cstdio>
@@ -22,7 +23,7 @@ inline std::FILE *file() {
             std::perror(path);
             std::exit(2);
         }
-        // A line is one write: several processes append to the file.
+        // Each line is a single write, because several processes append to the file.
         std::setvbuf(opened, nullptr, _IOLBF, 4096);
         return opened;
     }();
@@ -38,7 +39,7 @@ inline void copy(const char *direction, size_t bytes) {
     std::fprintf(file(), R"({"said":"copy","direction":"%s","bytes":%zu})" "\n", direction, bytes);
 }
 
-// A number that the test knows what to do with.
+// Logs a number for the test to interpret.
 inline void number(const char *what, double value) {
     std::fprintf(file(), R"({"said":"%s","value":%.9g})" "\n", what, value);
 }
@@ -49,12 +50,12 @@ inline void fail(const char *what, const char *why) {
     std::_Exit(1);
 }
 
-// HIP 7.2.4 frees what its thread for completed work is still using, if the program ends within
-// some microseconds of that: one run in three of a program with profiled kernels aborted ("double
-// free or corruption"), without any tracer. So nothing of HIP is destroyed: all has been written,
-// and the process ends. This goes before the destructors of libraries.
+// HIP 7.2.4 frees data that its thread for completed work still uses if the program ends within a
+// few microseconds of such work: one in three runs of a program with profiled kernels aborted
+// ("double free or corruption") without any tracer. So nothing of HIP is destroyed: all output has
+// been written, and the process ends. This runs before the destructors of libraries.
 inline void end_at_once(int status, void *) {
-    // Not asked of HIP, which would begin to work in a child that has none.
+    // Do not ask HIP itself: that would initialise it in a child that does not use it.
     if (dlopen("libamdhip64.so.7", RTLD_NOLOAD | RTLD_LAZY)) {
         std::fflush(nullptr);
         _exit(status);
@@ -72,7 +73,8 @@ inline const int ends_at_once = on_exit(end_at_once, nullptr);
             said::fail(#call, hipGetErrorString(result_));      \
     } while (0)
 
-// Launches a kernel and says so. The name in the code object is passed too: it is what a tracer sees.
+// Launches a kernel and logs it. The name in the code object is passed too, because that is the
+// name a tracer sees.
 #define LAUNCH(kernel_, mangled, device, grid, block, stream, ...)             \
     do {                                                                       \
         said::kernel(mangled, device, grid, block);                            \

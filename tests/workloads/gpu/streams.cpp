@@ -1,5 +1,5 @@
-// Four streams that wait for each other in a ring through events, and what the events measured.
-// `streams [ROUNDS]`: so many kernels in each.
+// Four streams that wait for each other in a ring through events, and the times measured by the
+// events. `streams [ROUNDS]`: number of kernels per stream.
 #include <cstdlib>
 
 #include "said.hpp"

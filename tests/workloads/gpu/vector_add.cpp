@@ -1,4 +1,4 @@
-// The smallest whole program: two copies to the GPU, one kernel, copies back.
+// The smallest complete program: two copies to the GPU, one kernel, and copies back.
 #include <vector>
 
 #include "said.hpp"

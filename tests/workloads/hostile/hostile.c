@@ -1,10 +1,13 @@
-// Programs that hold up who looks at them, or that use up what others need:
-//   hostile page userfaultfd|fuse DIR    roctxMarkA, twice, with a text in a page that nobody brings
-//   hostile threads COUNT                as many threads, which call hipMalloc one after the other
-//   hostile children COUNT               as many children that live, then five that call hipMalloc ten times
-//   hostile libraries DIR                opens all libraries of a directory and calls a function of each
-//   hostile queue COUNT                  as many doorbells of a queue that does not exist, 65,536 packets apart
-// It says "ready", waits for a line, does it and says "done"; it ends when its input does.
+// Programs that block an observer, or that use up resources that others need:
+//   hostile page userfaultfd|fuse DIR    two calls of roctxMarkA with a string in a page that never
+// arrives
+//   hostile threads COUNT                COUNT threads, which call hipMalloc one after the other
+//   hostile children COUNT               COUNT live children, then five that call hipMalloc ten
+// times
+//   hostile libraries DIR                opens all libraries of a directory and calls a function of
+// each
+//   hostile queue COUNT                  COUNT doorbells of a forged queue, 65,536 packets apart
+// It prints "ready", waits for a line, acts, prints "done", and ends when its input does.
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <dlfcn.h>
@@ -51,7 +54,7 @@ static void wait_for_line(void)
         exit(0);
 }
 
-// A page that no one ever brings.
+// A page whose faults nobody resolves.
 static char *page_of_userfaultfd(void)
 {
     int fd = syscall(SYS_userfaultfd, O_CLOEXEC);
@@ -78,7 +81,7 @@ static void answer(uint64_t unique, const void *body, size_t size)
         perror("fuse");
 }
 
-// A file system with one file, which never answers when it is read.
+// Serves a file system with one file, and never answers reads of that file.
 static void serve(void)
 {
     static char request[1 << 18];
@@ -109,7 +112,7 @@ static void serve(void)
             answer(in->unique, &open, sizeof open);
             break;
         }
-        case FUSE_READ: // whoever reads waits
+        case FUSE_READ: // never answered, so the reader waits
         case FUSE_FORGET:
         case FUSE_INTERRUPT:
             break;
@@ -126,17 +129,18 @@ static char *page_of_fuse(const char *directory)
     snprintf(options, sizeof options, "fd=%d,rootmode=40000,user_id=0,group_id=0,allow_other", fuse);
     if (fuse < 0 || mount("hostile", directory, "fuse", MS_NOSUID | MS_NODEV, options))
         fail("fuse");
-    // A process of its own, in this process group: who waits for a page cannot be killed as long as it lives.
+    // Serve from a separate process in this process group: a thread that waits for a page cannot be
+    // killed while the server lives.
     if (!fork())
         serve();
     snprintf(path, sizeof path, "%s/file", directory);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
-    // Without a name it goes when this process does.
+    // Unmounted lazily, the file system disappears when this process does.
     if (fd < 0 || umount2(directory, MNT_DETACH))
         fail(path);
     close(fuse);
     char *page = mmap(0, PAGE, PROT_READ, MAP_PRIVATE, fd, 0);
-    // No page is read ahead: then whoever waits for one cannot be killed.
+    // Without read-ahead, a thread that waits for a page cannot be killed.
     madvise(page, PAGE, MADV_RANDOM);
     return page;
 }
@@ -145,7 +149,7 @@ static void mark(char *page)
 {
     say("ready");
     wait_for_line();
-    // The first looks at nothing, so it returns.
+    // The stand-in does not read the string at the first call, so that call returns.
     roctxMarkA(page);
     say("calling");
     roctxMarkA(page);
@@ -208,7 +212,7 @@ static void queue(int count)
     enum { PACKETS = 1 << 16 };
     char *ring = mmap(0, 64ul * PACKETS, PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
-    // An amd_queue_t: ring, size, id; an amd_signal_t: kind, queue.
+    // An amd_queue_t (ring, size, id) and an amd_signal_t (kind, queue).
     uint64_t *queue = calloc(1, PAGE), *signal = calloc(1, PAGE);
     queue[1] = (uint64_t)ring;
     *(uint32_t *)&queue[3] = PACKETS;

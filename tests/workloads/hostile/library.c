@@ -1,7 +1,8 @@
-// Stand-ins for the functions that `hostile` calls, in a library that gputrace takes for the runtime's (LIBRARY says which).
+// Stand-ins for the functions that `hostile` calls, in a library that gputrace takes for the
+// runtime's (LIBRARY selects which).
 #include <stdint.h>
 #if LIBRARY == 1
-// Looks at the text at its second call only.
+// Reads the string from the second call on only.
 int roctxMarkA(const char *message)
 {
     static int calls;
@@ -10,7 +11,7 @@ int roctxMarkA(const char *message)
 #elif LIBRARY == 2
 int hipMalloc(void **pointer, unsigned long size) { *pointer = (void *)(size + 16); return 0; }
 #elif LIBRARY == 4
-// Functions with values behind pointers, for a library that there are many of.
+// Functions that store a value through a pointer, for a library that exists in many copies.
 #define VALUE(name) int name(int *value) { return *value = 1; }
 VALUE(hipGetDevice)
 VALUE(hipGetDeviceCount)

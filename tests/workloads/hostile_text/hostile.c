@@ -1,5 +1,6 @@
-// A program that tries to write to the terminal of whoever traces it: `hostile` calls once for each string when it reads
-// a line, and answers "done"; it ends with its input. `hostile once` does so once. It is called as it pleases, too.
+// A program that tries to write to the terminal of a user who traces it. `hostile` calls once for
+// each string when it reads a line, answers "done", and ends with its input. `hostile once` makes
+// the calls once. The program may be run under any name.
 #include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -9,12 +10,12 @@ extern int hipModuleLoad(void **module, const char *fname);
 static const char *const STRINGS[] = {
     // A title, a bell, a cleared screen, and a line that gputrace never wrote.
     "k\033]0;pwned\007\033[2J\n  0.000001  1/1  hipFree(ptr=0x0) = 0 hipSuccess <1 us>",
-    // The control sequence introducer of eight bits, in UTF-8, and text that runs backwards.
+    // The 8-bit control sequence introducer in UTF-8, and right-to-left text.
     "\302\2332J \342\200\256gpj.elif",
     "\r\ngputrace: forged",
-    // A formula.
+    // A spreadsheet formula.
     "=cmd|' /C calc'!A0",
-    // Not UTF-8.
+    // Invalid UTF-8.
     "\377\233",
 };
 

@@ -1,4 +1,4 @@
-// A program of Kokkos itself. Prints nothing; what it does is known to the test.
+// A program that uses Kokkos itself. It prints nothing; the test knows what it does.
 #include <Kokkos_Core.hpp>
 
 int main(int argc, char **argv) {

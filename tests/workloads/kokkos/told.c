@@ -1,6 +1,6 @@
-// Tells a tool library what Kokkos tells it, as Kokkos does: found by KOKKOS_TOOLS_LIBS, loaded with dlopen, callbacks by
-// name. Writes down what it told into WORKLOAD_LOG/markers.txt: `what tid begin end text`, times in ns of
-// CLOCK_BOOTTIME, read before and after.
+// Calls a tool library as Kokkos does: named by KOKKOS_TOOLS_LIBS, loaded with dlopen, callbacks
+// looked up by name. Logs the calls in WORKLOAD_LOG/markers.txt as `what tid begin end text`, with
+// times in ns of CLOCK_BOOTTIME, read before and after each call.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdint.h>
@@ -89,7 +89,7 @@ int main(void) {
     ((void (*)(struct SpaceHandle, const char *, const void *, uint64_t))callback("kokkosp_deallocate_data"))(
         device, "a view", memory, sizeof memory);
 
-    // Sections overlap, and can begin again.
+    // Sections may overlap, and may be started again.
     void (*create)(const char *, uint32_t *) = callback("kokkosp_create_profile_section");
     end_function start = callback("kokkosp_start_profile_section"), stop = callback("kokkosp_stop_profile_section");
     uint32_t first = 0, second = 0;

@@ -1,4 +1,4 @@
-// A tool library as Kokkos loads it: it only gives out the ids that its callers need.
+// A tool library for Kokkos that only returns the ids that its callers need.
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>

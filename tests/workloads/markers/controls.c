@@ -1,7 +1,7 @@
 #define _GNU_SOURCE
-// A program that turns recording on and off by each of the ways that programs have, calling HIP while it is on and while it
-// is off, gives calls external correlation ids by rocprofiler's functions, annotates regions, and passes pointers that lead
-// nowhere.
+// Turns recording on and off in every way that programs can, and calls HIP in both states. It also
+// gives calls external correlation ids through rocprofiler's functions, annotates regions, and
+// passes invalid pointers.
 #include <hip/hip_runtime_api.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -19,15 +19,15 @@ int rocprofiler_push_external_correlation_id(uint64_t context, uint64_t tid, uin
 int rocprofiler_pop_external_correlation_id(uint64_t context, uint64_t tid, uint64_t *id);
 int ncclCommUserRank(const void *, int *);
 
-// As rocprofiler-systems declares it.
+// The declaration of rocprofiler-systems.
 struct annotation {
     const char *name;
     uintptr_t type;
     void *value;
 };
 
-// Constants far from all that is ever touched: the system has read nothing near them into memory when they are given to a
-// function, and the stand-ins, like ROCTx without a tool, do not look at them.
+// Constants far from any memory that is touched: their pages are not resident when they are passed
+// to a function. Like ROCTx without a tool, the stand-ins do not read them.
 static const struct {
     char before[1 << 18];
     char annotated[16], strerror[16], value[16];
@@ -36,7 +36,8 @@ static const struct {
 } far __attribute__((aligned(1 << 16))) = {
     .annotated = "annotated", .strerror = "strerror", .value = "a constant", .number = 4711};
 
-// One region with a value of each type, of which the loop's count is known at its end only, and values that are not there.
+// Annotates one region with a value of each type and with values that are missing. The value of the
+// loop count is set only at its end.
 static void annotate(void) {
     char many[] = "many", lost[] = "lost";
     char why[] = "no such file";
@@ -68,7 +69,7 @@ static void annotate(void) {
     rocprofsys_user_pop_annotated_region(lost, NULL, 0);
 }
 
-// Each has a function of its own within, so that a trace shows which were recorded.
+// Each state calls a different HIP function, so that a trace shows which calls were recorded.
 static void off(void) {
     int value = 0;
     (void)hipRuntimeGetVersion(&value);

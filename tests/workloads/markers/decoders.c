@@ -1,4 +1,5 @@
-// Stand-ins for rocDecode and rocJPEG, built once under the name of each, with a version that does not exist.
+// Stand-ins for rocDecode and rocJPEG, built once under each name, with a version number that does
+// not exist.
 #include "decoders.h"
 
 #ifdef JPEG

@@ -1,10 +1,11 @@
-// What the stand-ins for rocDecode and rocJPEG and their caller share: parts of the libraries' interface that are tested.
+// Declarations shared by the stand-ins for rocDecode and rocJPEG and by their caller: the tested
+// parts of the interfaces.
 #pragma once
 #include <stdint.h>
 
 enum { CODEC_HEVC = 4, CHROMA_420 = 1, END_OF_STREAM = 1, TIMESTAMP = 2, OUTPUT_RGB = 3 };
 
-// RocdecDecodeCaps: what is asked, then what is answered.
+// RocdecDecodeCaps: inputs, then outputs.
 struct capabilities {
     uint8_t device;
     int32_t codec, chroma;

@@ -1,5 +1,5 @@
-// A program with markers, ranges, external correlation ids and collectives, which writes down what it did into
-// WORKLOAD_LOG/markers.txt: one line for each, `what tid begin end text`, times in ns of CLOCK_BOOTTIME, read
+// A program with markers, ranges, external correlation ids and collectives. It logs each in a line
+// of WORKLOAD_LOG/markers.txt: `what tid begin end text`, with times in ns of CLOCK_BOOTTIME, read
 // before and after.
 #define _GNU_SOURCE
 #include <hip/hip_runtime_api.h>
@@ -45,7 +45,7 @@ static void mark(const char *text) {
     told("mark", begin, text);
 }
 
-// A HIP call, with the external correlation id under which it stands.
+// Makes a HIP call, and logs the external correlation id under which it is made.
 static void call(const char *id) {
     uint64_t begin = call_log_now();
     int devices = 0;
@@ -62,7 +62,7 @@ static void *ranges(void *number) {
         roctxRangePushA(outer);
         uint64_t inside = call_log_now();
         roctxRangePushA(inner);
-        // What the range is called was said when it began.
+        // The range keeps the name that was given when it began.
         memset(inner + 1, '#', 3);
         call("-");
         memcpy(inner, "thre", 4);
@@ -113,7 +113,7 @@ static void strings(void) {
     told("nothing", 0, "-");
     roctxMarkA((const char *)8);
     told("nothing", 0, "-");
-    // Not terminated, where memory ends.
+    // An unterminated string at the end of mapped memory.
     char *pages = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (pages == MAP_FAILED || munmap(pages + 4096, 4096) != 0) exit(93);
     memset(pages, 'x', 4096);
@@ -132,7 +132,7 @@ static void identities(void) {
     call("77");
     roctracer_activity_pop_external_correlation_id(&last);
     call("-");
-    // One too many.
+    // One pop too many.
     roctracer_activity_pop_external_correlation_id(&last);
 }
 

@@ -1,11 +1,13 @@
-// Regions around functions with known numbers of calls, as in rocprofiler-systems' user API example, and more:
+// Regions around functions with known numbers of calls, based on rocprofiler-systems' user API
+// example:
 //
 //   regions THREADS ITERATIONS N
 //
-// Each of THREADS threads, and then the main thread, calls run() in a region, which calls fib(N) ITERATIONS times, half of
-// them in regions of their own, besides marks and ranges that overlap. One object begins a region in its constructor and ends it
-// in its destructor. The main thread gives itself a name, and calls made by a second thread an id; each thread switches recording
-// on for its last call of once() only.
+// Each of THREADS threads, and then the main thread, calls run() in a region. run() calls fib(N)
+// ITERATIONS times, half of them in regions of their own, besides marks and overlapping ranges. One
+// object begins a region in its constructor and ends it in its destructor. The main thread names
+// itself and gives a second thread's calls an id. Each thread turns recording on only for its last
+// call of once().
 
 #include <cstdint>
 #include <cstdio>
@@ -30,7 +32,7 @@ int rocprofiler_push_external_correlation_id(uint64_t context, uint64_t tid, uin
 int rocprofiler_pop_external_correlation_id(uint64_t context, uint64_t tid, uint64_t *id);
 }
 
-// As written: compilers make loops of recursion, and one function of several calls.
+// Compiled as written: otherwise compilers turn recursion into loops and inline calls.
 #define PLAIN __attribute__((noinline, noclone, optimize("O0")))
 
 static volatile long result;
@@ -82,7 +84,8 @@ int main(int argc, char **argv) {
         return 2;
     }
     long threads = std::atol(argv[1]), iterations = std::atol(argv[2]), n = std::atol(argv[3]);
-    // On the stack: nobody has touched the page of literals yet, and the stand-in for the library does not either.
+    // On the stack: the page of string literals has not been touched yet, and the stand-in library
+    // does not read it either.
     char conductor[] = "conductor";
     roctxNameOsThread(conductor);
     std::vector<std::thread> others;
@@ -91,7 +94,7 @@ int main(int argc, char **argv) {
     region(iterations, n);
     scoped();
 
-    // Another thread is given an id, and told when it has it.
+    // Gives another thread an id, and tells that thread when it has it.
     int go[2], tell[2];
     if (pipe(go) != 0 || pipe(tell) != 0) return 1;
     std::thread other([&] {

@@ -1,6 +1,6 @@
-// Stand-ins for the libraries by which programs tell profilers something. Built once for each, under the names of the real
-// ones, with a version that does not exist, and the functions that the real one has. They keep the counts that their results need, as the real ones do, and
-// never look at the texts.
+// Stand-ins for the libraries through which programs annotate profiles. One is built for each
+// library, with its name, its functions, and a version number that does not exist. As in the real
+// libraries, counters provide the results. The stand-ins never read the strings.
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -81,7 +81,7 @@ int ncclCommCount(const void *communicator, int *ranks) {
     *ranks = 8;
     return 0;
 }
-// No real function does this: the memory for its result is gone when it returns.
+// No real function does this: the memory for the result is unmapped when the function returns.
 int ncclCommUserRank(const void *communicator, int *rank) {
     (void)communicator;
     return munmap((void *)((uintptr_t)rank & ~(uintptr_t)4095), 4096);

@@ -42,7 +42,7 @@ class Log:
         for index, (value, word) in enumerate(arguments):
             masks[index] = INT if isinstance(value, ctypes.c_int) else WHOLE
             words[index] = word & masks[index]
-        # A pointer, or hipError_t and int, which fill half of the register.
+        # The result is a pointer, or a hipError_t or int, which fills half of the register.
         pointer = function.restype in (ctypes.c_void_p, ctypes.c_char_p)
         result_mask = 0 if pointer else INT
         value = 0 if pointer else result & INT
@@ -87,7 +87,7 @@ def rounds(hip, count):
 def main():
     library, count = sys.argv[1], int(sys.argv[2])
     hip = ctypes.CDLL(library)
-    # Python's default for results is int, which is hipError_t's size.
+    # The default result type of ctypes is int, which has the size of hipError_t.
     hip.hipGetErrorString.restype = ctypes.c_char_p
     rounds(hip, count)
     threads = [threading.Thread(target=rounds, args=(hip, count)) for _ in range(3)]

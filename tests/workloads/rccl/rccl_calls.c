@@ -1,6 +1,7 @@
-// Calls functions of RCCL, also with what makes them fail, and writes down into WORKLOAD_LOG/rccl.txt what it gave and got: a line
-// for each call, `function result name=value ...`, in the form in which gputrace shows them. Declared here as rccl.h has it, because
-// few machines have the header.
+// Calls functions of RCCL, including calls that fail, and logs arguments and results in
+// WORKLOAD_LOG/rccl.txt: one line per call, `function result name=value ...`, in the form in which
+// gputrace shows them. The functions are declared here as in rccl.h, because few machines have the
+// header.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <pthread.h>
@@ -34,7 +35,7 @@ static const char *name_of(int result) {
 static FILE *out;
 static float memory[64];
 
-// What is known of the communicator stands at the end.
+// `known` is appended: what gputrace knows of the communicator.
 static void all_reduce(ncclComm_t comm, const char *known) {
     int result = ncclAllReduce(memory, memory, 64, 7, 0, comm, NULL);
     fprintf(out, "ncclAllReduce %s sendbuff=%p recvbuff=%p count=64 datatype=ncclFloat32 op=ncclSum comm=0x%llx stream=0x0 bytes=256%s\n",
@@ -45,7 +46,7 @@ static void destroy(ncclComm_t comm) {
     fprintf(out, "ncclCommDestroy %s comm=%p\n", name_of(ncclCommDestroy(comm)), comm);
 }
 
-// Two ranks, each a thread with a GPU of its own.
+// Two ranks, each a thread with its own GPU.
 static ncclUniqueId id;
 static ncclComm_t ranks[2];
 static int results[2];
@@ -63,7 +64,7 @@ static void user_rank(ncclComm_t comm) {
     fprintf(out, "ncclCommUserRank %s comm=%p rank=%d\n", name_of(result), comm, number);
 }
 
-// Within a group, or each rank would wait for the other.
+// Must run within a group; otherwise each rank would wait for the other.
 static void all_reduces(const ncclComm_t *comms, const char *first, const char *second) {
     fprintf(out, "ncclGroupStart %s\n", name_of(ncclGroupStart()));
     all_reduce(comms[0], first);
@@ -83,7 +84,7 @@ static void two_ranks(void) {
     all_reduces(ranks, " rank=0 nranks=2", " rank=1 nranks=2");
     destroy(ranks[0]);
     destroy(ranks[1]);
-    // Of several that are made at once each has the rank of its place.
+    // Communicators created together have the ranks of their positions in the array.
     ncclComm_t all[2] = {NULL};
     int result = ncclCommInitAll(all, 2, NULL);
     fprintf(out, "ncclCommInitAll %s comm=%p ndev=2 devlist=0x0\n", name_of(result), all[0]);
@@ -106,28 +107,28 @@ int main(void) {
     result = ncclGetUniqueId(&id);
     fprintf(out, "ncclGetUniqueId %s uniqueId=%p\n", name_of(result), (void *)&id);
     fprintf(out, "ncclGetErrorString %s result=ncclInvalidArgument\n", ncclGetErrorString(4));
-    // Without a communicator.
+    // Calls without a communicator.
     all_reduce(NULL, "");
     result = ncclBroadcast(memory, memory, 32, 0, 3, NULL, NULL);
     fprintf(out, "ncclBroadcast %s sendbuff=%p recvbuff=%p count=32 datatype=ncclInt8 root=3 comm=0x0 stream=0x0 bytes=32\n",
             name_of(result), (void *)memory, (void *)memory);
-    // What it would have stored there, a call that failed does not tell.
+    // A failed call does not show the value that it would have stored.
     int number = 77;
     result = ncclCommCount(NULL, &number);
     fprintf(out, "ncclCommCount %s comm=0x0 count=(at %p)\n", name_of(result), (void *)&number);
     fprintf(out, "ncclGroupStart %s\n", name_of(ncclGroupStart()));
     fprintf(out, "ncclGroupEnd %s\n", name_of(ncclGroupEnd()));
-    // With one, of a single rank.
+    // Calls with a communicator of a single rank.
     ncclComm_t comm = NULL;
     if ((result = ncclCommInitRank(&comm, 1, id, 0)) != 0) return 92;
-    // The id is a structure: its first word is what a record has.
+    // The id is a structure; a record holds its first word.
     fprintf(out, "ncclCommInitRank %s comm=%p nranks=1 commId=%#llx rank=0\n", name_of(result), comm,
             *(unsigned long long *)&id);
     result = ncclCommCount(comm, &number);
     fprintf(out, "ncclCommCount %s comm=%p count=%d\n", name_of(result), comm, number);
     user_rank(comm);
     all_reduce(comm, " rank=0 nranks=1");
-    // A second one beside it, and one of several that has one.
+    // A second communicator beside it, and one created by ncclCommInitAll.
     ncclComm_t second = NULL, all[1] = {NULL};
     if ((result = ncclGetUniqueId(&id)) != 0) return 93;
     fprintf(out, "ncclGetUniqueId %s uniqueId=%p\n", name_of(result), (void *)&id);
@@ -138,7 +139,8 @@ int main(void) {
     fprintf(out, "ncclCommInitAll %s comm=%p ndev=1 devlist=0x0\n", name_of(result), all[0]);
     all_reduce(all[0], " rank=0 nranks=1");
     destroy(comm);
-    // Within a group this release stores it at the end, so nobody sees which it is before it is asked for.
+    // Within a group, this release stores the communicator at the end of the group, so its value is
+    // unknown until it is queried.
     ncclComm_t grouped = NULL;
     if ((result = ncclGetUniqueId(&id)) != 0) return 96;
     fprintf(out, "ncclGetUniqueId %s uniqueId=%p\n", name_of(result), (void *)&id);

@@ -1,4 +1,4 @@
-// A stand-in for hipFile: the part of its interface that is tested. A file descriptor is its own handle.
+// A stand-in for the tested part of hipFile. A file descriptor serves as its own handle.
 #include "hipfile.h"
 
 #include <unistd.h>

@@ -1,4 +1,4 @@
-// The part of hipFile's interface that is tested, with the layouts of hipfile.h.
+// The tested part of hipFile's interface, with the layouts of hipfile.h.
 #pragma once
 
 #include <stddef.h>
@@ -6,7 +6,7 @@
 
 enum { INVALID_VALUE = 5022, HIP_DRIVER_ERROR = 5011, HIP_ERROR_INVALID_VALUE = 1, OPAQUE_FD = 1 };
 
-// hipFileError_t: both halves come back in one register.
+// hipFileError_t: both halves are returned in one register.
 struct hipfile_error {
     int error;
     int hip_error;

@@ -1,4 +1,4 @@
-// The part of rocSHMEM's interface that is tested: C++ functions of a namespace.
+// The tested part of rocSHMEM's interface: C++ functions in a namespace.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// Calls stand-ins for hipFile and rocSHMEM, and checks that they did what it asked for.
+// Calls stand-ins for hipFile and rocSHMEM, and checks that they did what they were asked to do.
 #include <fcntl.h>
 #include <unistd.h>
 

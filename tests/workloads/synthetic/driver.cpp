@@ -1,15 +1,17 @@
-// Calls the synthetic library in ways that are hard on a tracer, and writes down each call.
+// Calls the synthetic library in ways that are hard to trace, and logs each call.
 //
-//   synthetic shapes N        N rounds of functions that begin in different ways
-//   synthetic recurse D N     N times D calls inside each other
-//   synthetic longjmp N       N times: three calls inside each other, left by longjmp; then a plain call
-//   synthetic thread-exit     threads that end inside two nested calls: by pthread_exit and by cancellation
+//   synthetic shapes N        N rounds of functions whose first instructions differ
+//   synthetic recurse D N     N times D nested calls
+//   synthetic longjmp N       N times: three nested calls, left by longjmp, then a plain call
+//   synthetic thread-exit     threads that end in two nested calls, by pthread_exit and cancellation
 //   synthetic exec-inside     executes `synthetic shapes 1` inside a call
-//   synthetic block T         prints `ready`, waits for a line, and then T threads make a short call and block
-//                             inside another until standard input ends; prints `inside` when all do
+//   synthetic block T         prints `ready` and waits for a line; then T threads make a short call and
+//                             block inside another until standard input ends; prints `inside` when
+//                             all of them block
 //   synthetic flood T N       N calls on each of T threads, without pause
-//   synthetic meet T          T threads, each inside a call until all are
-//   synthetic timing N        for each line of input, prints the ns per call of N calls (best of 15)
+//   synthetic meet T          T threads, each of which waits inside a call until all are in one
+//   synthetic timing N        for each line of input, prints the ns per call over N calls (best of
+// 15)
 #include <pthread.h>
 #include <semaphore.h>
 #include <setjmp.h>
@@ -21,7 +23,7 @@
 #include "../call_log.hpp"
 #include "sites.h"
 
-// One call for the program, two for a tracer: hipSyntheticTail goes on as hipSyntheticTarget.
+// One call for the program, two for a tracer: hipSyntheticTail jumps to hipSyntheticTarget.
 static void tail(uint64_t a) {
     call_log_record *records[] = {call_log_next("hipSyntheticTail"), call_log_next("hipSyntheticTarget")};
     for (call_log_record *record : records) {
@@ -67,7 +69,7 @@ static uint64_t jump(void *depth) {
 }
 
 static void jumps(unsigned count) {
-    // Static: longjmp need not keep it otherwise.
+    // Static, because longjmp need not preserve it otherwise.
     static unsigned i;
     for (i = 0; i < count; i++) {
         if (setjmp(escape) == 0) jump(reinterpret_cast<void *>(3));
@@ -138,7 +140,7 @@ static uint64_t meet(void *barrier) {
 
 static void *meeting_thread(void *barrier) {
     LOGGED(hipSyntheticCall, meet, barrier);
-    // Nobody leaves before everybody has returned: a thread that ends makes room for another.
+    // All threads stay until all calls have returned: a thread that ends makes room for another.
     pthread_barrier_wait(static_cast<pthread_barrier_t *>(barrier));
     return nullptr;
 }

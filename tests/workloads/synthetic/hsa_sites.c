@@ -1,5 +1,5 @@
-// Stands in for libhsa-runtime64: one function of each domain, and one that is polled so often that it is
-// traced only if asked for by name.
+// Stands in for libhsa-runtime64: one function of each domain, and one that programs poll so often
+// that it is traced only if requested by name.
 #include <stdint.h>
 
 uint64_t hsa_synthetic_core(uint64_t value) { return value + 1; }

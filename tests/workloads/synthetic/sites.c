@@ -3,7 +3,7 @@
 
 uint64_t hipSyntheticCall(uint64_t (*callback)(void *), void *argument) {
     uint64_t result = callback(argument);
-    // Work after the call, so that it is no tail call.
+    // Some work after the call, so that it is not a tail call.
     return result + 1;
 }
 

@@ -1,5 +1,5 @@
-// Functions of a library that is traced like libamdhip64 (its file name and the functions' names see to
-// that) and does what no real library can be made to do on demand.
+// Functions of a library that is traced like libamdhip64 because of its file name and function
+// names, and that does what no real library can be made to do on demand.
 #pragma once
 
 #include <stdint.h>
@@ -15,11 +15,11 @@ uint64_t hipSyntheticTail(uint64_t a, uint64_t b);
 uint64_t hipSyntheticTarget(uint64_t a, uint64_t b);
 uint64_t hipSyntheticAlias(uint64_t a, uint64_t b);
 
-// Calls back, and returns one more than the callback did: it may recurse, block, jump away or never
-// return.
+// Calls `callback` and returns one more than its result. The callback may recurse, block, jump away
+// or never return.
 uint64_t hipSyntheticCall(uint64_t (*callback)(void *), void *argument);
 
-// More arguments than the registers hold.
+// Has more arguments than there are argument registers.
 uint64_t hipSyntheticMany(uint64_t a, uint32_t b, uint16_t c, uint8_t d, uint64_t e, uint64_t f, uint64_t g,
                           uint32_t h, uint64_t i, uint16_t j, uint64_t k, uint64_t l);
 

@@ -1,5 +1,5 @@
-//! Runs programs that others have written under gputrace and prints what came of it; `scripts/real-programs` fetches what it
-//! needs and calls it.
+//! Runs programs written by others under gputrace and prints the results. `scripts/real-programs`
+//! fetches everything needed and calls it.
 
 use std::{io::Write as _, path::PathBuf, process::ExitCode};
 
@@ -33,7 +33,7 @@ fn main() -> ExitCode {
 }
 
 impl Arguments {
-    /// Whether all recordings were true.
+    /// Runs the programs. Returns whether all recordings were true.
     fn run(&self) -> Result<bool> {
         gputrace_e2e::kernel::bpf_usable().map_err(|reason| anyhow!(reason))?;
         for path in [&self.gputrace, &self.xtask, &self.files] {

@@ -7,18 +7,38 @@ use crate::{
     means::{Class, MOST, Means, Use},
 };
 
+/// The section's heading.
+pub(super) const TITLE: &str = "## Error of mean duration by class\n";
+
 /// What is before the table's rows.
-pub(super) fn heading(out: &mut String) -> std::fmt::Result {
-    writeln!(out, "## Error of mean duration by class\n")?;
+pub(super) fn heading(out: &mut String, runs: u64, releases: &[&str]) -> std::fmt::Result {
+    writeln!(out, "{TITLE}")?;
     writeln!(
         out,
-        "Programs of many classes of kernels, attached to for about 5 s. `docs/estimates.md` says how durations are estimated. \
-         Told: classes with a mean, of those that make {:.0} % of the GPU's time. The error is that of these told means, \
-         relative to the truth. Time within 5 and 10 %: the share of the GPU's time whose class has a mean so near to \
-         the truth; what is not told counts as far. Covered: told means of all classes within two of their standard errors \
-         of the truth. Rank: Spearman's correlation of the told classes' totals. GPU use: how far it is off in percentage \
-         points, on average and at most, where it is told, and in how many runs the truth lay outside of the range that is given. Looks: how often \
-         gputrace looked at the queue, in a second, which its budget of CPU time bounds.\n",
+        "Made by `cargo xtask fidelity --means --write`: {runs} runs on {}, on ROCm {}. gputrace \
+         attaches for about 5 s to programs that run many classes of kernels. \
+         [Estimated durations](estimates.md) explains the method.\n",
+        super::kernel(),
+        releases.join(", ")
+    )?;
+    writeln!(
+        out,
+        "* **Looks**: how often gputrace looked at the queues, per second. Its CPU budget bounds this.\n\
+         * **Told**: how many classes got a mean, of those that make {:.0} % of the GPU's time. A \
+         class gets a mean only if its standard error is at most a tenth of it.\n\
+         * **Error**: how far these means are from the truth: median and worst.\n\
+         * **Time within 5 / 10 %**: the share of the GPU's time that belongs to classes whose mean \
+         is at most so far from the truth. A class without a mean counts as farther.\n\
+         * **Covered**: means within two of their standard errors of the truth, of all means.\n\
+         * **Rank**: Spearman's correlation of the totals of the classes with a mean; the least of \
+         all runs.\n\
+         * **GPU use off**: how far the stated GPU use is from the truth, in percentage points: \
+         average and worst of the runs that state one. The others state only a range.\n\
+         * **Outside**: runs in which the truth lay outside the stated range of GPU use.\n\
+         * **Truth**: dispatches during which the kernel paused the software GPU for 50 ms are left \
+         out of means.\n\
+         * **Flaws**: what was wrong, by the rules above; means that are more than 10 % and five \
+         standard errors off are among them.\n",
         MOST * 100.0
     )?;
     writeln!(

@@ -1,4 +1,4 @@
-//! What the tests on real runtimes share.
+//! Helpers shared by the tests on real runtimes.
 #![allow(dead_code, reason = "not every test file uses all of it")]
 #![allow(clippy::expect_used, reason = "test code outside of #[test] functions")]
 
@@ -16,7 +16,8 @@ use gputrace_fidelity::{
 };
 use gputrace_simrocm::HipSoname;
 
-/// A release to test on, unless the test has to be skipped: then says why. Fails where it was promised.
+/// A release to test on; `None`, with a message, if the test has to be skipped. Fails if the
+/// environment promises that the release is installed.
 pub(crate) fn release(name: &str) -> Option<Release> {
     let promised = |variable: &str| env::var_os(variable).is_some_and(|value| value == "1");
     let skip = |variable: &str, reason: String| {
@@ -37,14 +38,15 @@ pub(crate) fn release(name: &str) -> Option<Release> {
     }
 }
 
-/// The stand-ins with the ways of newer releases.
+/// The stand-ins with the behaviours of newer releases.
 fn stand_ins() -> anyhow::Result<Release> {
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("fidelity-stand-ins");
     let libraries = gputrace_simrocm::stage(&directory, HipSoname::Five)?;
     Release::simrocm(SIMROCM_NEWER, &libraries)
 }
 
-/// A command that runs a program of `tests/workloads/gpu`, also one that the fidelity matrix does not have.
+/// A command that runs a program of `tests/workloads/gpu`, including those not in the fidelity
+/// matrix.
 pub(crate) fn program(
     release: &Release,
     program: &'static str,
@@ -58,13 +60,13 @@ pub(crate) fn program(
     release.program(&workload, arguments)
 }
 
-/// Records a program, from its start on, on a software GPU with these settings. In `place` are then the outputs,
-/// `out/run…`, the GPU's logs, `truth`, and what the program says of itself, `said`.
+/// Records a program from the start on a software GPU with these settings. Afterwards `place`
+/// contains the outputs (`out/run…`), the GPU's logs (`truth`), and the program's log (`said`).
 pub(crate) fn record(program: &Command, place: &Path, settings: &str, options: &[&str]) {
     record_by(Command::new(gputrace()), program, place, settings, options);
 }
 
-/// As [`record`]; `recorder` is a command that starts gputrace with what is appended.
+/// As [`record`]; `recorder` is a command that starts gputrace with the arguments appended to it.
 pub(crate) fn record_by(
     mut recorder: Command,
     program: &Command,

@@ -1,4 +1,4 @@
-//! Runs programs on the software GPU by the library to preload.
+//! Runs programs on the software GPU with the preloaded library.
 #![allow(dead_code, reason = "not every test file uses all of it")]
 #![allow(
     unreachable_pub,
@@ -15,16 +15,17 @@ use std::time::Duration;
 use gputrace_harness::{Run, run};
 use gputrace_softgpu::truth::Record;
 
-/// The longest a workload may take, start of the runtime included. Only what hangs takes so long.
+/// Maximum time of a workload, including the start of the runtime. Only one that hangs takes that
+/// long.
 const PATIENCE: Duration = Duration::from_mins(5);
 
-/// Cargo's directory of this profile's build: tests are in `deps` there, examples in `examples`.
+/// Cargo's directory for this profile: tests are in its `deps`, examples in its `examples`.
 fn profile() -> PathBuf {
     let program = std::env::current_exe().unwrap();
     program.ancestors().nth(2).unwrap().to_owned()
 }
 
-/// The library to preload: cargo has built it together with the test program.
+/// The library to preload, which cargo has built together with the test program.
 pub fn library() -> PathBuf {
     let library = profile().join("deps/libgputrace_mockkfd.so");
     assert!(
@@ -35,13 +36,13 @@ pub fn library() -> PathBuf {
     library
 }
 
-/// Cargo's directory for what tests make.
+/// Cargo's directory for files made by tests.
 fn target_tmpdir() -> PathBuf {
     profile().with_file_name("tmp")
 }
 
-/// Runs a command with the library loaded, on a software GPU of this configuration. Kills it once `enough` holds for
-/// its ground truth, and after five minutes.
+/// Runs a command with the library preloaded, on a software GPU with this configuration. Kills it
+/// when `enough` holds for its ground truth, or after five minutes.
 pub fn run_until(
     command: &mut Command,
     toml: &str,

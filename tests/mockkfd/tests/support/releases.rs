@@ -1,4 +1,5 @@
-//! The ROCm releases to test on: their roots, the workloads built for them, and how to run something there.
+//! The ROCm releases to test on: their roots, the workloads built for them, and how to run programs
+//! on them.
 
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
@@ -12,7 +13,7 @@ use gputrace_softgpu::truth::Record;
 
 use super::{run_until, target_tmpdir};
 
-/// With this variable at 1 a release that is missing fails the test instead of being left out.
+/// If this variable is 1, a missing release fails the test instead of being left out.
 const REQUIRE: &str = "GPUTRACE_REQUIRE_ROCM";
 
 /// A ROCm release.
@@ -22,7 +23,8 @@ pub struct Release {
     root: PathBuf,
 }
 
-/// The release of this name, unless it is not there: then says so past the test runner, which would keep it to itself.
+/// The release of this name. If it is missing, prints so directly to standard error, because the
+/// test runner would not show it.
 pub fn release(name: &'static str) -> Option<Release> {
     let root = rocm::root(name);
     if root.is_none() {
@@ -31,17 +33,18 @@ pub fn release(name: &'static str) -> Option<Release> {
     root.map(|root| Release { name, root })
 }
 
-/// Says that something is not tested for lack of something; fails if all was promised to be there.
+/// Prints that something is not tested because something is missing; fails if everything was
+/// required.
 pub fn missing(reason: &str) {
     let required = std::env::var_os(REQUIRE).is_some_and(|value| value == "1");
     assert!(!required, "{REQUIRE}=1, but {reason}");
     say(&format!("SKIPPED {reason}"));
 }
 
-/// Writes a line past the test runner.
+/// Writes a line directly to standard error.
 pub fn say(line: &str) {
     let thread = std::thread::current();
-    // Where nothing can be written, nobody reads.
+    // If writing fails, nobody reads it.
     drop(writeln!(
         std::io::stderr(),
         "{}: {line}",
@@ -49,21 +52,21 @@ pub fn say(line: &str) {
     ));
 }
 
-/// Runs a test on each selected release that is there.
+/// Runs a test on each available release that is selected.
 pub fn on_each_release(test: impl Fn(&Release)) {
     for release in rocm::selected().into_iter().filter_map(release) {
-        // Shown with the failure of a test.
+        // Shown if the test fails.
         eprintln!("on ROCm {}:", release.name);
         test(&release);
     }
 }
 
-/// Where the workloads are built.
+/// Directory of the built workloads.
 fn built() -> PathBuf {
     target_tmpdir().join("gpu-workloads")
 }
 
-/// A code object of the workloads, which a release builds with its own.
+/// A code object of the workloads, which each release builds together with its own.
 pub fn code_object(name: &str) -> String {
     built()
         .join("objects")
@@ -96,22 +99,23 @@ impl Release {
         built_for.push(self.name);
     }
 
-    /// Whether the release has a library, by its name in the directory of libraries.
+    /// Whether the release has a library of this file name.
     pub fn has(&self, library: &str) -> bool {
         self.root.join(LIBRARIES).join(library).exists()
     }
 
     /// The command that runs a workload.
     ///
-    /// The program names the release's own loader and libraries. What the libraries open is looked for there too, which
-    /// is why the command must not start other programs of this machine.
+    /// The program names the release's own loader and libraries. Libraries that these open are also
+    /// searched there, which is why the command must not start other programs of this machine.
     pub fn workload(&self, name: &str) -> Command {
         self.build();
         let mut command = Command::new(built().join(self.name).join(name));
         command.env("LD_LIBRARY_PATH", self.root.join(LIBRARIES));
         // Later releases do small copies by kernels, which compute nothing here.
         command.env("GPU_FORCE_BLIT_COPY_SIZE", "0");
-        // HIP 7 makes pools of addresses that it maps to memory later, which the software GPU does not.
+        // HIP 7 creates pools of addresses that it maps to memory later, which the software GPU
+        // does not support.
         command.env("DEBUG_HIP_MEM_POOL_VMHEAP", "0");
         command
     }
@@ -121,7 +125,7 @@ impl Release {
         self.run_until(name, arguments, toml, |_| false)
     }
 
-    /// Runs a workload; kills it once `enough` holds for its ground truth.
+    /// Runs a workload; kills it when `enough` holds for its ground truth.
     pub fn run_until(
         &self,
         name: &str,
@@ -134,7 +138,8 @@ impl Release {
 
     /// Runs the release's rocminfo.
     pub fn rocminfo(&self, toml: &str) -> Run {
-        // That of 5.2 runs lsmod by a shell of this machine, which may have none.
+        // The rocminfo of 5.2 runs lsmod by this machine's shell, and this machine may have no
+        // lsmod.
         let tools = tempfile::tempdir().unwrap();
         let lsmod = tools.path().join("lsmod");
         std::fs::write(&lsmod, "#!/bin/sh\nexec cat /proc/modules\n").unwrap();
@@ -145,7 +150,7 @@ impl Release {
         )
         .unwrap();
         let libraries = self.root.join(LIBRARIES);
-        // By its own loader: the kernel would take this machine's.
+        // Started by its own loader, because the kernel would use this machine's.
         let mut command = Command::new(libraries.join("ld-linux-x86-64.so.2"));
         command.arg("--library-path").arg(&libraries);
         command

@@ -1,8 +1,8 @@
-//! Signals, queues and rings in memory, as ROCr lays them out.
+//! Signals, queues and rings in memory, with ROCr's layout.
 //!
-//! Sources: `hsa.h`, `amd_hsa_queue.h`, `amd_hsa_signal.h`, and ROCr's `core/inc/signal.h` (`SharedSignal`) and
-//! `core/inc/queue.h` (`SharedQueue`), ROCm 6.4. GPU, runtime, program and tracer look at these structures at
-//! the same time, so every field that changes is an atomic.
+//! Sources: `hsa.h`, `amd_hsa_queue.h`, `amd_hsa_signal.h`, and ROCr's `core/inc/signal.h`
+//! (`SharedSignal`) and `core/inc/queue.h` (`SharedQueue`), ROCm 6.4. GPU, runtime, program and
+//! tracer access these structures at the same time, so every field that changes is an atomic.
 
 use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 
@@ -20,16 +20,16 @@ pub struct Signal(pub u64);
 
 /// Values of [`SharedSignal::kind`], `amd_signal_kind_t`.
 pub mod signal_kind {
-    /// A value that programs and GPUs change.
+    /// A signal whose value programs and GPUs change.
     pub const USER: i64 = 1;
     /// A doorbell: the value field holds its address.
     pub const DOORBELL: i64 = -1;
 }
 
-/// The mark of a valid [`SharedSignal`].
+/// The id of a valid [`SharedSignal`].
 pub const SIGNAL_ID: u64 = 0x71FC_CA6A_3D5D_5276;
 
-/// The mark that signals of this runtime bear: [`SIGNAL_ID`], unless it is to look like one of another layout.
+/// The id in signals of this runtime: [`SIGNAL_ID`], unless it imitates another layout.
 #[must_use]
 pub fn signal_id() -> u64 {
     if crate::newer::Newer::MovedFields.wanted() {
@@ -39,7 +39,7 @@ pub fn signal_id() -> u64 {
     }
 }
 
-/// `SharedSignal`: an `amd_signal_t` and what ROCr adds to it.
+/// `SharedSignal`: an `amd_signal_t`, and ROCr's additions to it.
 #[derive(Debug, FromZeros, IntoBytes)]
 #[repr(C, align(128))]
 pub struct SharedSignal {
@@ -47,21 +47,22 @@ pub struct SharedSignal {
     pub kind: AtomicI64,
     /// The value, or the doorbell's address.
     pub value: AtomicI64,
-    /// Where the event's number is written for an interrupt; 0 for none.
+    /// Where an interrupt writes the event's number; 0 for none.
     pub event_mailbox: AtomicU64,
     /// The event's number.
     pub event_id: AtomicU32,
     reserved1: u32,
-    /// Start of what completed it, in ticks.
+    /// Start of the completing operation, in ticks.
     pub start_ts: AtomicU64,
-    /// End, in ticks.
+    /// End of the completing operation, in ticks.
     pub end_ts: AtomicU64,
-    /// Of a doorbell: address of its [`AmdQueue`].
+    /// For a doorbell: address of its [`AmdQueue`].
     pub queue: AtomicU64,
     reserved2: u64,
     /// Start of an SDMA copy, in ticks.
     pub sdma_start_ts: AtomicU64,
-    /// Address of the runtime's own object; 0 would mean that the signal is shared between processes.
+    /// Address of the runtime's own object; 0 would mean that the signal is shared between
+    /// processes.
     pub core_signal: AtomicU64,
     /// [`SIGNAL_ID`].
     pub id: AtomicU64,
@@ -72,13 +73,14 @@ pub struct SharedSignal {
 }
 
 impl Signal {
-    /// The signal; `None` for 0 and for what is none.
+    /// The signal; `None` for 0 and for invalid handles.
     #[must_use]
     pub fn get(self) -> Option<&'static SharedSignal> {
         if self.0 == 0 || !self.0.is_multiple_of(align_of::<SharedSignal>() as u64) {
             return None;
         }
-        // SAFETY: a C caller says it is a signal; their memory is never given back. The mark is checked below.
+        // SAFETY: a C caller guarantees that it is a signal, and signal memory is never freed. The
+        // id is checked below.
         let signal = unsafe { &*(self.0 as *const SharedSignal) };
         (signal.id.load(Ordering::Relaxed) == signal_id()).then_some(signal)
     }
@@ -104,7 +106,7 @@ pub struct HsaQueue {
     pub base_address: u64,
     /// Doorbell.
     pub doorbell: Signal,
-    /// Packets in the ring.
+    /// Number of packets in the ring.
     pub size: u32,
     reserved: u32,
     /// Unique number.
@@ -119,7 +121,7 @@ pub mod queue_property {
     pub const ENABLE_PROFILING: u32 = 1 << 3;
 }
 
-/// `amd_queue_v2_t` and the pointer that ROCr's `SharedQueue` adds. Its first 256 bytes are the
+/// `amd_queue_v2_t`, and the pointer that ROCr's `SharedQueue` adds. Its first 256 bytes are the
 /// `amd_queue_t` of ROCm 5.
 #[derive(Debug, FromZeros, IntoBytes)]
 #[repr(C, align(64))]
@@ -135,9 +137,9 @@ pub struct AmdQueue {
     pub group_segment_aperture_base_hi: u32,
     /// High half of the scratch aperture.
     pub private_segment_aperture_base_hi: u32,
-    /// Largest compute unit's number.
+    /// Largest number of a compute unit.
     pub max_cu_id: u32,
-    /// Largest wave's number.
+    /// Largest number of a wave.
     pub max_wave_id: u32,
     /// Used by legacy doorbells only.
     pub max_legacy_doorbell_dispatch_id_plus_1: AtomicU64,
@@ -146,28 +148,28 @@ pub struct AmdQueue {
     reserved2: [u32; 9],
     /// One past the last consumed packet.
     pub read_dispatch_id: AtomicU64,
-    /// From this structure's start to `read_dispatch_id`, in bytes.
+    /// Offset of `read_dispatch_id` from the start of this structure, in bytes.
     pub read_dispatch_id_field_base_byte_offset: u32,
     /// Scratch waves, packed for the hardware.
     pub compute_tmpring_size: AtomicU32,
     /// Buffer descriptor of the scratch memory.
     pub scratch_resource_descriptor: [AtomicU32; 4],
-    /// Scratch memory.
+    /// Address of the scratch memory.
     pub scratch_backing_memory_location: AtomicU64,
-    /// Its bytes.
+    /// Size of the scratch memory in bytes.
     pub scratch_backing_memory_byte_size: AtomicU64,
     /// Scratch bytes of a lane of a 64-wide wave.
     pub scratch_wave64_lane_byte_size: AtomicU32,
     /// [`queue_property`].
     pub queue_properties: AtomicU32,
-    /// Of the scratch reclaim.
+    /// For the scratch reclaim.
     pub scratch_max_use_index: AtomicU64,
-    /// By which the packet processor asks for scratch and reports errors.
+    /// Signal by which the packet processor asks for scratch and reports errors.
     pub queue_inactive_signal: AtomicU64,
     /// Alternative scratch, unused here.
     pub alt_scratch_max_use_index: AtomicU64,
     alt_scratch: [u64; 6],
-    /// Of the scratch reclaim, per engine: main and alternative.
+    /// For the scratch reclaim, per engine: main and alternative.
     pub scratch_last_used_index: [[AtomicU64; 2]; 128],
     /// Address of the runtime's own object.
     pub core_queue: AtomicU64,
@@ -179,7 +181,7 @@ pub struct AmdQueue {
 #[repr(transparent)]
 pub struct QueuePointer(*const AmdQueue);
 
-// SAFETY: it is an address; what it leads to is made of atomics and of what never changes.
+// SAFETY: it is an address; it refers to atomics and to data that never changes.
 unsafe impl Send for QueuePointer {}
 // SAFETY: as above.
 unsafe impl Sync for QueuePointer {}
@@ -188,7 +190,7 @@ impl QueuePointer {
     /// The queue; `None` when null.
     #[must_use]
     pub fn get(self) -> Option<&'static AmdQueue> {
-        // SAFETY: null, or a queue that the C caller must not have destroyed.
+        // SAFETY: null, or a queue that the C caller has not destroyed.
         unsafe { self.0.as_ref() }
     }
 
@@ -198,20 +200,20 @@ impl QueuePointer {
         self.0 as u64
     }
 
-    /// The queue at an address that a structure of the C interface holds.
+    /// The queue at an address in a structure of the C interface.
     #[must_use]
     pub const fn at(address: u64) -> Self {
         Self(address as *const AmdQueue)
     }
 
-    /// Puts a queue's structure into zeroed, aligned memory of at least its size.
+    /// Writes a queue's structure into zeroed, aligned memory of at least its size.
     #[must_use]
     pub fn place(memory: crate::ffi::Untyped, queue: AmdQueue) -> Self {
         let pointer = memory.0.cast::<AmdQueue>();
         if pointer.is_null() || !pointer.is_aligned() {
             return Self(std::ptr::null());
         }
-        // SAFETY: fresh memory of the runtime's own, large enough and aligned (checked).
+        // SAFETY: new memory of the runtime, large enough and aligned (checked).
         unsafe { pointer.write(queue) };
         Self(pointer)
     }
@@ -236,7 +238,7 @@ pub struct Ring {
 }
 
 impl Ring {
-    /// Writes a packet: body first, header and the 16 bits after it last and in one store.
+    /// Writes a packet: first the body, then the header and the 16 bits after it, in one store.
     pub fn write(&self, index: u64, words: [u64; 8]) {
         let [first, body @ ..] = words;
         let slot = self.base + (index & self.mask) * 64;
@@ -248,7 +250,7 @@ impl Ring {
         cell32(slot).store(header, Ordering::Release);
     }
 
-    /// Makes every slot invalid, as in a new ring.
+    /// Makes every packet invalid, as in a new ring.
     pub fn clear(&self) {
         const INVALID: u32 = 1;
         for index in 0..=self.mask {
@@ -265,21 +267,21 @@ const fn halves(word: u64) -> [u32; 2] {
     [word as u32, (word >> 32) as u32]
 }
 
-/// A 64-bit word of memory that the runtime has allocated.
+/// A 64-bit word in memory that the runtime has allocated.
 #[must_use]
 pub fn cell64(address: u64) -> &'static AtomicU64 {
-    // SAFETY: rings, doorbells and signals are aligned, and mapped as long as anybody uses them.
+    // SAFETY: rings, doorbells and signals are aligned, and stay mapped while they are in use.
     unsafe { &*(address as *const AtomicU64) }
 }
 
-/// A signed 64-bit word of memory that the runtime has allocated.
+/// A signed 64-bit word in memory that the runtime has allocated.
 #[must_use]
 pub fn cell_i64(address: u64) -> &'static AtomicI64 {
     // SAFETY: as for `cell64`.
     unsafe { &*(address as *const AtomicI64) }
 }
 
-/// A 32-bit word of memory that the runtime has allocated.
+/// A 32-bit word in memory that the runtime has allocated.
 #[must_use]
 pub fn cell32(address: u64) -> &'static AtomicU32 {
     // SAFETY: as for `cell64`.
@@ -292,17 +294,17 @@ pub fn cell32(address: u64) -> &'static AtomicU32 {
 pub struct QueueDescription {
     /// 1.
     pub version: u16,
-    /// Where ring and descriptor are; 0 is system memory.
+    /// Location of ring and descriptor; 0 is system memory.
     pub flags: u16,
     /// 0 is compute.
     pub engine_type: u8,
     /// Reserved.
     pub reserved_header: [u8; 3],
-    /// Bytes of the ring, a power of two.
+    /// Size of the ring in bytes, a power of two.
     pub queue_size_bytes: u32,
     /// `hsa_amd_queue_priority_t`.
     pub priority: u32,
-    /// What to call on errors; 0 for nothing.
+    /// Function to call on errors; 0 for none.
     pub callback: u64,
     /// Passed to `callback`.
     pub callback_data: u64,
@@ -314,7 +316,7 @@ pub struct QueueDescription {
     pub queue_type: u32,
     /// Compute: scratch bytes per work-item.
     pub private_segment_size: u32,
-    /// Compute: bits of the mask.
+    /// Compute: number of bits in the mask.
     pub cu_mask_count: u32,
     /// Reserved.
     pub reserved_compute: [u32; 3],
@@ -332,27 +334,27 @@ pub struct CopyOperation {
     pub version: u16,
     /// 0 is a linear copy.
     pub kind: u16,
-    /// Of the forms with lists; 0 here.
+    /// For operations with lists; 0 here.
     pub num_entries: u16,
     /// Hint for the memory traffic.
     pub traffic_class: u16,
     /// Shared by all operations of a batch.
     pub completion: Signal,
-    /// From.
+    /// Source address.
     pub source: u64,
-    /// From which agent.
+    /// Source agent.
     pub source_agent: AgentHandle,
-    /// To which agent.
+    /// Destination agent.
     pub destination_agent: AgentHandle,
-    /// To.
+    /// Destination address.
     pub destination: u64,
-    /// How much.
+    /// Size in bytes.
     pub size: u64,
-    /// Of other kinds.
+    /// For other kinds.
     pub unused_size: u64,
-    /// Wait before the copy; zero for none.
+    /// Wait operation before the copy; zero for none.
     pub wait: [u64; 4],
-    /// Atomic after the copy; zero for none.
+    /// Atomic operation after the copy; zero for none.
     pub signal: [u64; 3],
     /// Reserved.
     pub reserved: u64,

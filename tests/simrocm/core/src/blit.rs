@@ -1,7 +1,7 @@
-//! The runtime's own kernels: copies and fills done by shaders.
+//! The runtime's own kernels: copies and fills by shaders.
 //!
-//! The real runtime compiles them when it starts; here they are an empty code object whose effect the
-//! software GPU's host brings about when such a kernel completes.
+//! The real runtime compiles them when it starts. Here they are an empty code object, whose effect
+//! the host part of the software GPU produces when such a kernel completes.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -16,11 +16,11 @@ pub const FILL: &str = "__amd_rocclr_fillBufferAligned";
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct CopyArguments {
-    /// From.
+    /// Source address.
     pub source: u64,
-    /// To.
+    /// Destination address.
     pub destination: u64,
-    /// How much.
+    /// Size in bytes.
     pub bytes: u64,
 }
 
@@ -28,17 +28,17 @@ pub struct CopyArguments {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct FillArguments {
-    /// To.
+    /// Destination address.
     pub destination: u64,
-    /// How much: a multiple of the pattern's length.
+    /// Size in bytes: a multiple of the pattern's length.
     pub bytes: u64,
-    /// What to fill with; the low bytes count.
+    /// The pattern, in the low bytes.
     pub pattern: u32,
-    /// Bytes of the pattern: 1, 2 or 4.
+    /// Length of the pattern in bytes: 1, 2 or 4.
     pub pattern_bytes: u32,
 }
 
-/// Both kernels, to be written into a code object.
+/// Both kernels, for a code object.
 #[must_use]
 pub fn kernels() -> Vec<KernelSpec> {
     let argument = |offset, bytes, kind: &str| Argument {

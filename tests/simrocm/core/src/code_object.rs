@@ -1,7 +1,7 @@
 //! Code objects: ELF files for the GPU, with metadata about their kernels.
 //!
-//! Sources: "User Guide for AMDGPU Backend" of LLVM (ELF header flags, `NT_AMDGPU_METADATA`, kernel
-//! descriptor), clang's offload bundler for [`bundle_entry`].
+//! Sources: LLVM's "User Guide for AMDGPU Backend" (ELF header flags, `NT_AMDGPU_METADATA`, kernel
+//! descriptor), and clang's offload bundler for [`bundle_entry`].
 
 mod write;
 
@@ -12,10 +12,10 @@ use thiserror::Error;
 
 pub use write::{KernelSpec, write};
 
-/// Why a code object is refused.
+/// Why a code object is rejected.
 #[derive(Debug, Error)]
 pub enum CodeObjectError {
-    /// It is not an ELF file or a broken one.
+    /// It is not a valid ELF file.
     #[error("not a code object: {0}")]
     Elf(#[from] object::Error),
     /// Its metadata cannot be read.
@@ -29,22 +29,22 @@ pub enum CodeObjectError {
 /// An argument of a kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Argument {
-    /// Where it lies in the argument segment, bytes.
+    /// Offset in the argument segment, bytes.
     pub offset: u64,
-    /// Its bytes.
+    /// Size in bytes.
     pub bytes: u64,
     /// `.value_kind`: `by_value`, `global_buffer`, `hidden_...`.
     pub kind: String,
 }
 
-/// A kernel, as the metadata describes it.
+/// A kernel, from the metadata.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Kernel {
     /// Its name.
     pub name: String,
     /// Name of its descriptor's symbol, `NAME.kd`.
     pub symbol: String,
-    /// Bytes of arguments.
+    /// Size of the arguments in bytes.
     pub kernarg_bytes: u32,
     /// Alignment of the arguments, bytes.
     pub kernarg_align: u32,
@@ -52,20 +52,20 @@ pub struct Kernel {
     pub group_bytes: u32,
     /// Scratch bytes per work-item.
     pub private_bytes: u32,
-    /// Arguments, hidden ones included.
+    /// Arguments, including hidden ones.
     pub arguments: Vec<Argument>,
 }
 
-/// A part of the file that is loaded.
+/// A loaded part of the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segment {
-    /// Where in the file.
+    /// Offset in the file.
     pub file_offset: u64,
-    /// Bytes in the file.
+    /// Size in the file, bytes.
     pub file_bytes: u64,
     /// Virtual address.
     pub address: u64,
-    /// Bytes in memory.
+    /// Size in memory, bytes.
     pub memory_bytes: u64,
 }
 
@@ -76,14 +76,14 @@ pub struct Symbol {
     pub name: String,
     /// Virtual address.
     pub address: u64,
-    /// Its bytes.
+    /// Size in bytes.
     pub bytes: u64,
 }
 
-/// What a runtime needs to know of a code object.
+/// The parts of a code object that a runtime needs.
 #[derive(Clone, Debug, Default)]
 pub struct CodeObject {
-    /// What to load.
+    /// The parts to load.
     pub segments: Vec<Segment>,
     /// Defined symbols.
     pub symbols: Vec<Symbol>,
@@ -101,7 +101,7 @@ impl CodeObject {
     ///
     /// # Errors
     ///
-    /// When it is not one.
+    /// When it is not a valid one.
     pub fn read(bytes: &[u8]) -> Result<Self, CodeObjectError> {
         let header = FileHeader64::<LittleEndian>::parse(bytes)?;
         let endian = header.endian()?;
@@ -144,7 +144,7 @@ impl CodeObject {
         Ok(code_object)
     }
 
-    /// Bytes from the lowest to the highest loaded address, and the lowest.
+    /// Size in bytes from the lowest to the highest loaded address, and the lowest address.
     #[must_use]
     pub fn span(&self) -> (u64, u64) {
         let low = self.segments.iter().map(|segment| segment.address).min();
@@ -206,11 +206,11 @@ fn kernels(metadata: &rmpv::Value) -> Vec<Kernel> {
         .collect()
 }
 
-/// What clang writes at the start of an offload bundle.
+/// The beginning of an offload bundle.
 pub const BUNDLE_MAGIC: &[u8; 24] = b"__CLANG_OFFLOAD_BUNDLE__";
 
-/// Bytes of a bundle's table up to its end, and of the entries that it names, so far as `bytes` tells: how
-/// much of a bundle of unknown length has to be looked at.
+/// Length of a bundle from its start to the end of the last entry that the table in `bytes` names:
+/// how much of a bundle of unknown length must be read.
 #[must_use]
 pub fn bundle_bytes(bytes: &[u8]) -> Option<u64> {
     let entries = bundle(bytes)?;
@@ -220,7 +220,7 @@ pub fn bundle_bytes(bytes: &[u8]) -> Option<u64> {
         .max()
 }
 
-/// The code object for an instruction set (`gfx906`): its offset and length within the bundle.
+/// Offset and length within the bundle of the code object for an instruction set (`gfx906`).
 #[must_use]
 pub fn bundle_entry(bytes: &[u8], gfx: &str) -> Option<(u64, u64)> {
     bundle(bytes)?

@@ -1,11 +1,11 @@
-//! Exported functions the way ROCm exports them: a stub that loads the address of a table and jumps through
-//! it. So the first instructions are those a tracer meets in the real libraries, every name has an address
-//! of its own, and work inside the library never passes the stubs.
+//! Exports functions as ROCm does: by a stub that loads the address of a table and jumps through
+//! it. So a tracer meets the same first instructions as in the real libraries, every name has its
+//! own address, and calls inside the library never pass the stubs.
 
 /// Exports functions of C linkage under the given names.
 ///
-/// `name = function, alias other;` exports `function` as `name`, and `other` at the same address, as ROCr
-/// does with the deprecated names of memory orders.
+/// `name = function, alias other;` exports `function` as `name`, and `other` at the same address.
+/// ROCr has such aliases for the deprecated names of memory orders.
 #[macro_export]
 macro_rules! exports {
     ($($name:ident = $function:path $(, alias $alias:ident)*;)+) => {

@@ -1,14 +1,15 @@
-//! Pointers that C callers hand in.
+//! Pointers that C callers pass in.
 //!
-//! The functions of a C API receive raw pointers and must believe that they are what the API says: null or
-//! valid. The types here hold such a pointer and have the same representation, so exported functions take
-//! them as parameters; they are never made from anything else. That is the invariant of every `unsafe` here.
+//! The functions of a C API receive raw pointers and must trust that they are as the API requires:
+//! null or valid. The types here wrap such a pointer and have the same representation, so exported
+//! functions take them as parameters; they are never made from anything else. That is the invariant
+//! behind every `unsafe` here.
 
 use std::ffi::{CStr, c_char, c_void};
 
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-/// Where a result goes; may be null.
+/// Address for a result; may be null.
 #[derive(Debug)]
 #[repr(transparent)]
 pub struct Out<T>(*mut T);
@@ -22,29 +23,29 @@ impl<T> Clone for Out<T> {
 impl<T> Copy for Out<T> {}
 
 impl<T> Out<T> {
-    /// Stores a result; false when the pointer is null.
+    /// Stores a result; returns false when the pointer is null.
     pub fn put(self, value: T) -> bool {
         if self.0.is_null() {
             return false;
         }
-        // SAFETY: not null, so the caller of the C function says that it is valid for this.
+        // SAFETY: not null, so the caller of the C function guarantees that it is valid for this.
         unsafe { self.0.write_unaligned(value) };
         true
     }
 
-    /// Whether there is nowhere to store to.
+    /// Whether the pointer is null.
     #[must_use]
     pub const fn is_null(self) -> bool {
         self.0.is_null()
     }
 
-    /// Where element `index` of an array of results goes.
+    /// Address of element `index` in an array of results.
     #[must_use]
     pub const fn element(self, index: usize) -> Self {
         Self(self.0.wrapping_add(index))
     }
 
-    /// What is there.
+    /// The value there.
     #[must_use]
     pub fn get(self) -> Option<T>
     where
@@ -54,7 +55,7 @@ impl<T> Out<T> {
     }
 }
 
-/// An argument in memory; may be null.
+/// Address of an argument; may be null.
 #[derive(Debug)]
 #[repr(transparent)]
 pub struct In<T>(*const T);
@@ -68,7 +69,7 @@ impl<T> Clone for In<T> {
 impl<T> Copy for In<T> {}
 
 impl<T> Default for In<T> {
-    /// Null.
+    /// A null pointer.
     fn default() -> Self {
         Self(std::ptr::null())
     }
@@ -81,7 +82,7 @@ impl<T: Copy> In<T> {
         if self.0.is_null() {
             return None;
         }
-        // SAFETY: not null, so the caller of the C function says that it is valid for this.
+        // SAFETY: not null, so the caller of the C function guarantees that it is valid for this.
         Some(unsafe { self.0.read_unaligned() })
     }
 
@@ -105,24 +106,24 @@ impl<T: Copy> In<T> {
     }
 }
 
-/// Memory whose type follows from another argument; may be null.
+/// Memory whose type depends on another argument; may be null.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(transparent)]
 pub struct Untyped(pub *mut c_void);
 
 impl Untyped {
-    /// From an address that is known to be one.
+    /// Wraps an address known to be valid.
     #[must_use]
     pub const fn at(address: u64) -> Self {
         Self(address as *mut c_void)
     }
 
-    /// Stores a value; false when the pointer is null.
+    /// Stores a value; returns false when the pointer is null.
     pub fn put<T: Copy + IntoBytes + Immutable>(self, value: T) -> bool {
         self.put_bytes(value.as_bytes())
     }
 
-    /// Stores bytes; false when the pointer is null.
+    /// Stores bytes; returns false when the pointer is null.
     #[expect(
         clippy::must_use_candidate,
         reason = "a C caller's null is often no error"
@@ -131,12 +132,14 @@ impl Untyped {
         if self.0.is_null() {
             return false;
         }
-        // SAFETY: not null, so the caller of the C function says that the attribute's bytes fit.
+        // SAFETY: not null, so the caller of the C function guarantees that the attribute's bytes
+        // fit.
         unsafe { std::ptr::copy(bytes.as_ptr(), self.0.cast(), bytes.len()) };
         true
     }
 
-    /// Stores a text, padded with NUL to `length` bytes and cut to end with one.
+    /// Stores a text, truncated if necessary and padded with NULs to `length` bytes, at least one
+    /// NUL.
     #[expect(
         clippy::must_use_candidate,
         reason = "a C caller's null is often no error"
@@ -154,7 +157,7 @@ impl Untyped {
         if self.0.is_null() {
             return Vec::new();
         }
-        // SAFETY: not null, so the caller of the C function says that so many bytes are there.
+        // SAFETY: not null, so the caller of the C function guarantees that this many bytes exist.
         unsafe { std::slice::from_raw_parts(self.0.cast_const().cast::<u8>(), length) }.to_vec()
     }
 
@@ -164,21 +167,22 @@ impl Untyped {
         T::read_from_bytes(&self.bytes(size_of::<T>())).ok()
     }
 
-    /// Copies bytes from elsewhere; the two places may overlap.
+    /// Copies bytes from `source`, which may overlap.
     pub fn copy_from(self, source: Self, bytes: usize) {
         if self.0.is_null() || source.0.is_null() {
             return;
         }
-        // SAFETY: not null, so the caller of the C function says that so many bytes are there, on both sides.
+        // SAFETY: not null, so the caller of the C function guarantees that this many bytes exist
+        // at both addresses.
         unsafe { std::ptr::copy(source.0.cast_const().cast::<u8>(), self.0.cast(), bytes) };
     }
 
-    /// Fills memory with a pattern; what is left at the end gets the pattern's beginning.
+    /// Fills memory with a pattern; the rest at the end gets the pattern's beginning.
     pub fn fill(self, pattern: &[u8], bytes: usize) {
         if self.0.is_null() || pattern.is_empty() {
             return;
         }
-        // SAFETY: not null, so the caller of the C function says that so many bytes are there.
+        // SAFETY: not null, so the caller of the C function guarantees that this many bytes exist.
         let memory = unsafe { std::slice::from_raw_parts_mut(self.0.cast::<u8>(), bytes) };
         for chunk in memory.chunks_mut(pattern.len()) {
             let length = chunk.len();
@@ -192,14 +196,14 @@ impl Untyped {
         self.0 as u64
     }
 
-    /// The address `bytes` further on.
+    /// The address plus `bytes`.
     #[must_use]
     pub const fn add(self, bytes: usize) -> Self {
         Self(self.0.wrapping_byte_add(bytes))
     }
 }
 
-/// The first `length` bytes of a pattern that has at least as many.
+/// The first `length` bytes of a pattern that has at least this many.
 fn chunk_of(pattern: &[u8], length: usize) -> &[u8] {
     pattern.split_at(length.min(pattern.len())).0
 }
@@ -210,13 +214,13 @@ fn chunk_of(pattern: &[u8], length: usize) -> &[u8] {
 pub struct Text(*const c_char);
 
 impl Text {
-    /// The text; `None` when null or not UTF-8.
+    /// The text; `None` if the pointer is null or the text is not UTF-8.
     #[must_use]
     pub fn get(self) -> Option<String> {
         if self.0.is_null() {
             return None;
         }
-        // SAFETY: not null, so the caller of the C function says that a C string is there.
+        // SAFETY: not null, so the caller of the C function guarantees that it is a C string.
         let text = unsafe { CStr::from_ptr(self.0) };
         text.to_str().ok().map(str::to_owned)
     }
@@ -234,7 +238,7 @@ impl From<Option<&'static CStr>> for Text {
     }
 }
 
-/// Ends the program with a line on stderr: what went wrong would make every result worthless.
+/// Ends the program with a line on stderr, for errors that would make all results worthless.
 pub fn die(message: &str) -> ! {
     use std::io::Write;
     // Nothing can be done when stderr is closed.

@@ -1,32 +1,33 @@
-//! Behaviours of ROCm releases newer than 6.4, switched on one by one.
+//! Behaviours of ROCm releases newer than 6.4, which can be enabled one by one.
 //!
-//! `SIMROCM_NEWER` holds a list of [`Newer`] names with commas between, or `all`. Sources: `ROCm/rocm-systems`
-//! (`clr`, `rocr-runtime`), 2026, HSA AMD interface 1.31.
+//! `SIMROCM_NEWER` contains names of [`Newer`] separated by commas, or `all`. Sources:
+//! `ROCm/rocm-systems` (`clr`, `rocr-runtime`), 2026, HSA AMD interface 1.31.
 
 use std::sync::OnceLock;
 
-/// Environment variable: the behaviours wanted.
+/// Environment variable with the enabled behaviours.
 pub const VARIABLE: &str = "SIMROCM_NEWER";
 
 /// A behaviour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Newer {
-    /// `doorbell_batches`: a graph launch reserves the slots of all its packets at once and rings the
-    /// doorbell after the first 8, then after every 256, then after the last.
+    /// `doorbell_batches`: a graph launch reserves the slots of all its packets at once, and rings
+    /// the doorbell after the first 8 packets, then after every 256, then after the last.
     DoorbellBatches = 1,
-    /// `ext_dispatch`: kernels are launched by vendor packets, `HSA_AMD_PACKET_TYPE_EXT_KERNEL_DISPATCH`.
+    /// `ext_dispatch`: kernels are launched by vendor packets,
+    /// `HSA_AMD_PACKET_TYPE_EXT_KERNEL_DISPATCH`.
     ExtDispatch = 2,
-    /// `queue_desc`: HIP makes its queues by `hsa_amd_queue_create`.
+    /// `queue_desc`: HIP creates its queues by `hsa_amd_queue_create`.
     QueueDesc = 4,
-    /// `signal_batch`: HIP makes the signals of a pool by `hsa_amd_signal_batch_create`.
+    /// `signal_batch`: HIP creates the signals of a pool by `hsa_amd_signal_batch_create`.
     SignalBatch = 8,
     /// `gpu_only_signals`: HIP's signals raise no interrupt (`HSA_AMD_SIGNAL_AMD_GPU_ONLY`).
     GpuOnlySignals = 16,
     /// `copy_batch`: HIP's copies are submitted by `hsa_amd_memory_async_batch_copy`.
     CopyBatch = 32,
-    /// `moved_fields`: the runtime's own structures bear other marks, as if a release had laid them out anew. No
-    /// release does; not in `all`.
+    /// `moved_fields`: the runtime's own structures have other ids, as if a release had changed
+    /// their layout. No real release does so, and `all` does not include it.
     MovedFields = 64,
 }
 
@@ -41,7 +42,7 @@ impl Newer {
         ("moved_fields", Self::MovedFields),
     ];
 
-    /// Whether the environment asks for it. Read once; an unknown name ends the program.
+    /// Whether the environment enables it. Read once; an unknown name ends the program.
     #[must_use]
     pub fn wanted(self) -> bool {
         static WANTED: OnceLock<u8> = OnceLock::new();
@@ -59,7 +60,7 @@ impl Newer {
     }
 }
 
-/// The behaviours of a list, as bits; or the name that is none.
+/// The behaviours in a list, as bits; or an unknown name.
 fn parse(list: &str) -> Result<u8, &str> {
     let names = list
         .split(',')

@@ -1,27 +1,28 @@
-//! ROCr's own objects behind handles, as far as others look into them.
+//! ROCr's own objects behind handles, as far as other programs read them.
 //!
-//! A handle of an agent is the address of a `core::Agent`, and a `SharedQueue` ends with that of a `core::Queue`.
-//! Tracers and debuggers read there which GPU a queue belongs to. Each object begins with its table of functions and a
-//! mark, by which it is recognised. Sources: ROCr's `core/inc/checked.h`, `agent.h`, `queue.h`; places of the fields
-//! as in ROCm 5.2 to 6.4.
+//! The handle of an agent is the address of a `core::Agent`, and a `SharedQueue` ends with the
+//! address of a `core::Queue`. Tracers and debuggers read there which GPU a queue belongs to. Each
+//! object begins with its virtual function table and an id by which it is recognised. Sources:
+//! ROCr's `core/inc/checked.h`, `agent.h`, `queue.h`; the offsets of the fields are those of ROCm
+//! 5.2 to 6.4.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::{abi::AgentHandle, newer::Newer};
 
-/// What `core::Checked` calls `CheckedType`, of agents.
+/// `CheckedType` of `core::Checked` for agents.
 const AGENT_MARK: u64 = 0xf6bc_25eb_17e6_f917;
-/// The same of queues.
+/// `CheckedType` of `core::Checked` for queues.
 const QUEUE_MARK: u64 = 0xfa39_06a6_79f9_db49;
 
 /// The beginning of every object.
 #[derive(Debug)]
 #[repr(C)]
 struct Checked {
-    /// Table of virtual functions: none.
+    /// Virtual function table; there is none.
     functions: AtomicU64,
-    /// The address of this word, exclusive-or the mark of the class.
+    /// The address of this word XOR the id of the class.
     id: AtomicU64,
 }
 
@@ -33,7 +34,7 @@ impl Checked {
         }
     }
 
-    /// Marks the object, which must not move any more.
+    /// Sets the id of the object, which must not move afterwards.
     fn mark(&self, mark: u64) {
         let mark = if Newer::MovedFields.wanted() {
             !mark
@@ -45,7 +46,7 @@ impl Checked {
     }
 }
 
-/// What an agent is, `core::Agent::DeviceType`.
+/// Kind of agent, `core::Agent::DeviceType`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeviceType {
     /// A GPU.
@@ -60,14 +61,14 @@ pub enum DeviceType {
 pub struct CoreAgent {
     checked: Checked,
     public_handle: AtomicU64,
-    /// The number of the KFD's topology node, and in the upper half the [`DeviceType`].
+    /// KFD's topology node number; the upper half is the [`DeviceType`].
     node: AtomicU64,
-    /// What else there is.
+    /// Other fields.
     rest: [AtomicU64; 4],
 }
 
 impl CoreAgent {
-    /// An agent that has no place yet.
+    /// An agent without a topology node.
     #[must_use]
     pub const fn new() -> Self {
         Self {
@@ -78,7 +79,7 @@ impl CoreAgent {
         }
     }
 
-    /// Makes it the agent of a topology node. Safe to repeat.
+    /// Makes it the agent of a topology node. May be repeated.
     pub fn describe(&'static self, node: u32, device: DeviceType) {
         let device = (device as u64) << 32;
         self.node.store(device | u64::from(node), Ordering::Relaxed);
@@ -99,18 +100,18 @@ impl Default for CoreAgent {
     }
 }
 
-/// `core::Queue` with the first field of `AqlQueue` that matters, its agent.
+/// `core::Queue`, with the relevant field of `AqlQueue`: its agent.
 #[derive(Debug)]
 #[repr(C)]
 pub struct CoreQueue {
     checked: Checked,
-    /// What else there is.
+    /// Other fields.
     rest: [AtomicU64; 14],
     agent: AtomicU64,
 }
 
 impl CoreQueue {
-    /// The object of a queue of this agent. It stays where it is.
+    /// The object of a queue of this agent. It does not move.
     #[must_use]
     pub fn new(agent: AgentHandle) -> Arc<Self> {
         let queue = Arc::new(Self {

@@ -1,4 +1,4 @@
-//! Barrier packets to be written. The formats of kernel dispatches are [`gputrace_softgpu::packet`]'s.
+//! Barrier packets to write. The formats of kernel dispatches are in [`gputrace_softgpu::packet`].
 
 use zerocopy::{Immutable, IntoBytes};
 
@@ -12,7 +12,7 @@ pub struct Barrier {
     pub header: u16,
     /// Reserved.
     pub reserved: [u16; 3],
-    /// What to wait for, 0 for nothing.
+    /// Signals to wait for, 0 for none.
     pub dependencies: [Signal; 5],
     /// Reserved.
     pub reserved2: u64,
@@ -20,7 +20,7 @@ pub struct Barrier {
     pub completion: Signal,
 }
 
-/// Header bits 9 and 10, 11 and 12: acquire and release at system scope.
+/// Header bits 9 and 10, 11 and 12: acquire and release fences of system scope.
 pub const SYSTEM_FENCES: u16 = 2 << 9 | 2 << 11;
 
 const _: () = assert!(size_of::<Barrier>() == 64);

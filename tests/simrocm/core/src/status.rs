@@ -1,4 +1,4 @@
-//! HSA's status codes (`hsa_status_t` of `hsa.h`, `hsa_ext_amd.h`) and what they say.
+//! HSA's status codes (`hsa_status_t` of `hsa.h`, `hsa_ext_amd.h`) and their texts.
 
 /// `hsa_status_t`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -6,7 +6,7 @@
 pub struct Status(pub u32);
 
 impl From<bool> for Status {
-    /// Success, or an invalid argument.
+    /// Success if `well`, otherwise an invalid argument.
     fn from(well: bool) -> Self {
         if well {
             Self::SUCCESS
@@ -21,11 +21,11 @@ macro_rules! statuses {
         impl Status {
             $(#[doc = $text] pub const $name: Self = Self($value);)+
 
-            /// What `hsa_status_string` says.
+            /// The text of `hsa_status_string`.
             #[must_use]
             pub const fn text(self) -> Option<&'static std::ffi::CStr> {
                 match self.0 {
-                    // The literals have no NUL inside; an error would be one of compilation.
+                    // The literals contain no NUL; otherwise this would not compile.
                     $($value => Some(const {
                         match std::ffi::CStr::from_bytes_with_nul(concat!($text, "\0").as_bytes()) {
                             Ok(text) => text,

@@ -77,7 +77,7 @@ pub(crate) extern "C" fn total_memory(out: Out<usize>, index: i32) -> Error {
     outcome(total())
 }
 
-/// Compute capability: for `gfx906` 9.0, for `gfx1030` 10.3.
+/// Compute capability: 9.0 for `gfx906`, 10.3 for `gfx1030`.
 fn capability(device: &Device) -> (i32, i32) {
     let digits = device.gfx.strip_prefix("gfx").unwrap_or_default();
     let major_digits = digits.len().saturating_sub(2);
@@ -88,7 +88,7 @@ fn capability(device: &Device) -> (i32, i32) {
     )
 }
 
-/// `hipDeviceGetAttribute`: those that programs usually ask for.
+/// `hipDeviceGetAttribute`, for attributes that programs usually query.
 pub(crate) extern "C" fn attribute(out: Out<i32>, attribute: u32, index: i32) -> Error {
     const COMPUTE_CAPABILITY_MAJOR: u32 = 23;
     const MAX_THREADS_PER_BLOCK: u32 = 56;
@@ -113,12 +113,13 @@ pub(crate) extern "C" fn attribute(out: Out<i32>, attribute: u32, index: i32) ->
     outcome(get())
 }
 
-/// Where the fields of a release's `hipDeviceProp_t` lie, in bytes.
+/// Offsets of the fields in a release's `hipDeviceProp_t`, in bytes.
 struct Properties {
     bytes: usize,
     memory: usize,
-    /// 32-bit fields: LDS of a block (64 bits), registers, wave, threads of a block, block sides, grid sides,
-    /// major, minor, compute units, threads of a compute unit, concurrent kernels, bus id.
+    /// 32-bit fields: LDS per block (64 bits), registers, wave size, threads per block, block
+    /// dimensions, grid dimensions, major, minor, compute units, threads per compute unit,
+    /// concurrent kernels, bus id.
     shared: usize,
     registers: usize,
     wave: usize,
@@ -229,7 +230,7 @@ pub(crate) extern "C" fn properties_r0600(out: Untyped, index: i32) -> Error {
     outcome(properties(out, index, &R0600))
 }
 
-/// `hipDeviceCanAccessPeer`: every GPU sees all memory of the process.
+/// `hipDeviceCanAccessPeer`: every GPU can access all memory of the process.
 pub(crate) extern "C" fn can_access_peer(out: Out<i32>, index: i32, peer: i32) -> Error {
     let can = || {
         by_index(index)?;
@@ -332,7 +333,7 @@ pub(crate) extern "C" fn stream_wait_event(stream: u64, event: u64, _flags: u32)
     outcome(wait())
 }
 
-/// A function of the host that a stream calls.
+/// A host function that a stream calls.
 struct Call {
     function: Function,
     argument: Untyped,
@@ -340,7 +341,7 @@ struct Call {
     done: Arc<signals::Completion>,
 }
 
-/// Both kinds of functions.
+/// The two kinds of host functions.
 enum Function {
     /// `hipStreamCallback_t` and its stream.
     Callback(extern "C" fn(u64, Error, Untyped), u64),
@@ -349,7 +350,8 @@ enum Function {
 }
 
 extern "C" fn run_call(_value: i64, call: Untyped) -> bool {
-    // SAFETY: made from a box by `call_later`, handed over once: the handler asks not to be called again.
+    // SAFETY: `call_later` made it from a box and handed it over once; the handler asks not to be
+    // called again.
     let call = unsafe { Box::from_raw(call.0.cast::<Call>()) };
     match call.function {
         Function::Callback(function, stream) => function(stream, Error::SUCCESS, call.argument),

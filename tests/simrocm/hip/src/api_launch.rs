@@ -38,7 +38,7 @@ pub(crate) struct Wrapper {
     unused: u64,
 }
 
-/// What a launch with `<<<>>>` passes to the launching function.
+/// The launch configuration that `<<<>>>` passes to the launching function.
 #[derive(Clone, Copy)]
 struct Configuration {
     grid: Dim3,
@@ -109,7 +109,7 @@ pub(crate) extern "C" fn pop_configuration(
     }))
 }
 
-/// Submits a launch, or captures it. `begin` and `end` are events to be recorded, or 0.
+/// Submits a launch, or captures it. `begin` and `end` are events to record, or 0.
 fn dispatch(launch: Launch, stream: u64, begin: u64, end: u64) -> Hip {
     let stream = stream::find(stream)?;
     let mut work = stream.begin()?;
@@ -136,7 +136,7 @@ fn bytes(shared: usize) -> Hip<u32> {
     u32::try_from(shared).map_err(|_| Error::INVALID_VALUE)
 }
 
-/// The kernel for a host address on the device of a stream.
+/// The kernel that is registered for a host address, on the device of a stream.
 fn kernel(host: u64, stream: u64) -> Hip<Arc<Kernel>> {
     module::any_device()?;
     let index = if stream > 2 {
@@ -315,7 +315,7 @@ pub(crate) extern "C" fn module_load(out: Out<u64>, path: Text) -> Error {
     let load = || {
         let path = path.get().ok_or(Error::INVALID_VALUE)?;
         let mut image = std::fs::read(path).map_err(|_| Error::FILE_NOT_FOUND)?;
-        // Whoever looks for the end of a short file finds zeros.
+        // Readers that look for the end of a short file find zeros.
         image.resize(image.len() + 4096, 0);
         give(out, module::add(module::keep(current()?, image.into())?))
     };
@@ -328,7 +328,7 @@ pub(crate) extern "C" fn module_load_data(out: Out<u64>, image: Untyped) -> Erro
     outcome(load())
 }
 
-/// `hipModuleLoadDataEx`. Its options are for compilers.
+/// `hipModuleLoadDataEx`. Its options are only for compilers.
 pub(crate) extern "C" fn module_load_data_ex(
     out: Out<u64>,
     image: Untyped,

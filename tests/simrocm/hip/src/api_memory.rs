@@ -18,7 +18,7 @@ pub(crate) extern "C" fn malloc(out: Out<u64>, bytes: usize) -> Error {
     outcome(allocate())
 }
 
-/// `hipMallocAsync`: at once.
+/// `hipMallocAsync`: allocates at once.
 pub(crate) extern "C" fn malloc_async(out: Out<u64>, bytes: usize, stream: u64) -> Error {
     let allocate = || give(out, memory::on_device(stream::find(stream)?.device, bytes)?);
     outcome(allocate())
@@ -64,12 +64,12 @@ pub(crate) extern "C" fn free(memory: u64) -> Error {
     outcome(memory::free(memory))
 }
 
-/// `hipFreeAsync`: after what the stream has in flight.
+/// `hipFreeAsync`: frees after the stream's work in flight.
 pub(crate) extern "C" fn free_async(memory: u64, stream: u64) -> Error {
     outcome(stream::find(stream).and_then(|_| memory::free(memory)))
 }
 
-/// Pools that programs made (`hipMemPool_t`), and their devices.
+/// Pools created by programs (`hipMemPool_t`), with their devices.
 static POOLS: Mutex<BTreeMap<u64, usize>> = Mutex::new(BTreeMap::new());
 
 fn pools() -> MutexGuard<'static, BTreeMap<u64, usize>> {
@@ -86,7 +86,7 @@ pub(crate) struct PoolProperties {
     device: i32,
 }
 
-/// `hipMemPoolCreate`. Pools keep nothing: what is freed is given back at once.
+/// `hipMemPoolCreate`. Pools retain nothing: freed memory is released at once.
 pub(crate) extern "C" fn pool_create(out: Out<u64>, properties: In<PoolProperties>) -> Error {
     let create = || {
         let properties = properties.get().ok_or(Error::INVALID_VALUE)?;
@@ -108,7 +108,7 @@ pub(crate) extern "C" fn pool_destroy(pool: u64) -> Error {
     outcome(pools().remove(&pool).map(drop).ok_or(Error::INVALID_VALUE))
 }
 
-/// `hipMemPoolSetAttribute`: how much a pool keeps, which is nothing here.
+/// `hipMemPoolSetAttribute`: sets how much a pool retains, which is nothing here.
 pub(crate) extern "C" fn pool_set_attribute(pool: u64, _attribute: u32, _value: Untyped) -> Error {
     pool_trim(pool, 0)
 }
@@ -209,7 +209,7 @@ fn submit(one: Copy, stream: u64, wait: bool) -> Hip {
     }
 }
 
-/// `hipMemcpyKind` at most: `hipMemcpyDefault`.
+/// Largest valid `hipMemcpyKind`: `hipMemcpyDefault`.
 const LAST_KIND: u32 = 4;
 
 /// `hipMemcpyWithStream`.
@@ -260,7 +260,7 @@ pub(crate) extern "C" fn memcpy_async(
     outcome(submit(one, stream, false))
 }
 
-/// `hipMemcpyHtoD`, `hipMemcpyDtoH`, `hipMemcpyDtoD`: what lies where is known.
+/// `hipMemcpyHtoD`, `hipMemcpyDtoH`, `hipMemcpyDtoD`: the directions follow from the addresses.
 pub(crate) extern "C" fn memcpy_directed(
     destination: Untyped,
     source: Untyped,
@@ -269,7 +269,7 @@ pub(crate) extern "C" fn memcpy_directed(
     memcpy(destination, source, bytes, LAST_KIND)
 }
 
-/// Their asynchronous forms.
+/// The asynchronous forms of these.
 pub(crate) extern "C" fn memcpy_directed_async(
     destination: Untyped,
     source: Untyped,

@@ -1,4 +1,4 @@
-//! Copies and fills: which way they go, and who does them.
+//! Copies and fills: their direction, and whether SDMA or a kernel executes them.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ pub(crate) struct Copy {
     pub(crate) bytes: usize,
 }
 
-// SAFETY: the addresses are handed to the GPU, not used here.
+// SAFETY: the addresses are passed to the GPU, not used here.
 unsafe impl Send for Copy {}
 // SAFETY: as above.
 unsafe impl Sync for Copy {}
@@ -38,7 +38,7 @@ pub(crate) struct Fill {
     pub(crate) pattern_bytes: u32,
 }
 
-/// The agent whose memory an address lies in.
+/// The agent in whose memory an address lies.
 fn agent_of(place: Option<Place>) -> Hip<AgentHandle> {
     Ok(match place {
         Some(Place::Device(index)) => crate::device::device(index)?.agent,
@@ -84,7 +84,8 @@ pub(crate) fn fill(stream: &Stream, work: &mut Work, fill: Fill) -> Hip {
     blit(stream, work, FILL, arguments.as_bytes(), fill.bytes)
 }
 
-/// Submits a copy; with `wait` returns when it is done. Pageable memory is done when this returns.
+/// Submits a copy; with `wait`, returns when it is done. Copies of pageable memory are always done
+/// when this returns.
 pub(crate) fn copy(stream: &Stream, work: &mut Work, copy: Copy, wait: bool) -> Hip {
     let Copy {
         destination,
@@ -115,7 +116,7 @@ pub(crate) fn copy(stream: &Stream, work: &mut Work, copy: Copy, wait: bool) -> 
             bytes: bytes as u64,
         };
         blit(stream, work, COPY, arguments.as_bytes(), bytes)?;
-        // Device to device is not waited for.
+        // Copies from device to device are not waited for.
         return if wait && !local {
             stream.drain(work)
         } else {
@@ -145,7 +146,7 @@ pub(crate) fn copy(stream: &Stream, work: &mut Work, copy: Copy, wait: bool) -> 
     done
 }
 
-/// Pageable memory up to this goes through the staging buffer.
+/// Pageable memory up to this size goes through the staging buffer.
 const PINNED_MIN_BYTES: usize = 1 << 20;
 const _: () = assert!(PINNED_MIN_BYTES <= STAGING_BYTES);
 
@@ -183,7 +184,7 @@ fn staged(stream: &Stream, work: &mut Work, copy: Copy, agents: [AgentHandle; 2]
     Ok(())
 }
 
-/// Has SDMA copy, after what the stream has in flight.
+/// Submits a copy by SDMA, after the stream's work in flight.
 fn sdma(stream: &Stream, work: &mut Work, copy: Copy, agents: [AgentHandle; 2], wait: bool) -> Hip {
     let [destination_agent, source_agent] = agents;
     submit(stream, work, wait, |dependencies, completion| {
@@ -247,7 +248,7 @@ pub(crate) struct Rows {
     pub(crate) height: usize,
 }
 
-/// Submits a copy of rows; waits when `wait` or when pageable memory is concerned.
+/// Submits a copy of rows; waits if `wait` is set or pageable memory is involved.
 pub(crate) fn rows(stream: &Stream, work: &mut Work, rows: Rows, wait: bool) -> Hip {
     if rows.width == 0 || rows.height == 0 {
         return Ok(());

@@ -15,13 +15,13 @@ use crate::hsa;
 use crate::module::{self, Module};
 use crate::stream::Stream;
 
-/// Settings from the environment, by the names of HIP's own variables.
+/// Settings from the environment, with the names of HIP's own variables.
 pub(crate) struct Settings {
     /// `GPU_FORCE_QUEUE_PROFILING`: every packet gets a completion signal.
     pub(crate) profile: bool,
-    /// `GPU_MAX_HW_QUEUES`: queues that the streams of a GPU share.
+    /// `GPU_MAX_HW_QUEUES`: number of queues that the streams of a GPU share.
     pub(crate) queues: usize,
-    /// `GPU_FORCE_BLIT_COPY_SIZE`, KB: copies up to this are done by kernels.
+    /// `GPU_FORCE_BLIT_COPY_SIZE`, KB: kernels do copies up to this size.
     pub(crate) blit_bytes: usize,
     /// `HIP_LAUNCH_BLOCKING`: launches wait for their kernel.
     pub(crate) blocking: bool,
@@ -53,7 +53,7 @@ pub(crate) struct Device {
     pub(crate) memory_bytes: u64,
     pub(crate) compute_units: u32,
     pub(crate) wave: u32,
-    /// Its own memory.
+    /// Handle of its own memory pool.
     pub(crate) pool: u64,
     queues: Mutex<Vec<Arc<HwQueue>>>,
     cooperative: OnceLock<Hip<Arc<HwQueue>>>,
@@ -61,13 +61,13 @@ pub(crate) struct Device {
     blit: OnceLock<Hip<Module>>,
 }
 
-/// Everything that HIP found.
+/// Everything that HIP has found.
 pub(crate) struct System {
     pub(crate) devices: Vec<Device>,
     pub(crate) cpu: AgentHandle,
-    /// Host memory, fine grained.
+    /// Handle of the fine-grained host memory pool.
     pub(crate) host_pool: u64,
-    /// Host memory for kernel arguments.
+    /// Handle of the host memory pool for kernel arguments.
     pub(crate) kernarg_pool: u64,
 }
 
@@ -75,7 +75,7 @@ thread_local! {
     static CURRENT: Cell<usize> = const { Cell::new(0) };
 }
 
-/// The system, looked at when HIP is first used.
+/// The system, queried when HIP is first used.
 pub(crate) fn system() -> Hip<&'static System> {
     static SYSTEM: OnceLock<Hip<System>> = OnceLock::new();
     SYSTEM
@@ -186,19 +186,20 @@ impl Device {
         }
     }
 
-    /// The stream that is meant when none is named.
+    /// The stream that is used when none is named.
     pub(crate) fn null_stream(&'static self) -> Hip<Arc<Stream>> {
         self.null_stream
             .get_or_init(|| Stream::new(self, 0, 0, true))
             .clone()
     }
 
-    /// The null stream, if it was ever used.
+    /// The null stream, if it has ever been used.
     pub(crate) fn used_null_stream(&self) -> Option<Arc<Stream>> {
         self.null_stream.get()?.clone().ok()
     }
 
-    /// A queue for a new stream: a new one while there are few, then the one with fewest streams.
+    /// A queue for a new stream: a new queue while there are few, otherwise the queue with the
+    /// fewest streams.
     pub(crate) fn queue(&self) -> Hip<Arc<HwQueue>> {
         let mut queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
         if queues.len() < settings().queues {
@@ -212,7 +213,7 @@ impl Device {
         Ok(queue)
     }
 
-    /// The queue for cooperative launches, of which a GPU has one.
+    /// The queue for cooperative launches; each GPU has one.
     pub(crate) fn cooperative_queue(&self) -> Hip<Arc<HwQueue>> {
         self.cooperative
             .get_or_init(|| HwQueue::new(self.agent, HwQueue::COOPERATIVE).map(Arc::new))
@@ -234,12 +235,12 @@ pub(crate) struct HwQueue {
     pub(crate) streams: AtomicU32,
 }
 
-/// `ROC_AQL_QUEUE_SIZE`, packets.
+/// `ROC_AQL_QUEUE_SIZE`, in packets.
 const QUEUE_PACKETS: u32 = 16_384;
 
 extern "C" fn queue_failed(status: Status, _queue: QueuePointer, _data: u64) {
     let text = status.text().unwrap_or(c"unknown");
-    // As ROCclr: a message and the end of the program.
+    // As in ROCclr: prints a message and aborts the program.
     eprintln!("Aborting with error : {}", text.to_string_lossy());
     std::process::abort();
 }
@@ -284,7 +285,7 @@ impl HwQueue {
         })
     }
 
-    /// Reserves the indices of `count` packets; waits until there is room for them.
+    /// Reserves the indices of `count` packets, and waits until there is room for them.
     pub(crate) fn reserve(&self, count: u64) -> u64 {
         let first = hsa::hsa_queue_add_write_index_screlease(self.pointer, count);
         hsa::hsa_queue_load_read_index_relaxed(self.pointer);
@@ -308,7 +309,7 @@ impl HwQueue {
     }
 }
 
-/// Allocates from a pool; memory of the host is made accessible to a GPU.
+/// Allocates from a pool; host memory is made accessible to a GPU.
 pub(crate) fn allocate(pool: u64, bytes: usize) -> Hip<u64> {
     let mut address = 0;
     check(hsa::hsa_amd_memory_pool_allocate(

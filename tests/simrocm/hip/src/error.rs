@@ -1,4 +1,4 @@
-//! `hipError_t`: the codes that are returned here, their names and what they say.
+//! `hipError_t`: the codes that are returned here, with names and texts.
 
 use std::cell::Cell;
 use std::ffi::CStr;
@@ -11,7 +11,7 @@ use gputrace_simrocm_core::status::Status;
 #[repr(transparent)]
 pub(crate) struct Error(pub(crate) u32);
 
-/// What functions inside return.
+/// Result type of internal functions.
 pub(crate) type Hip<T = ()> = Result<T, Error>;
 
 macro_rules! errors {
@@ -51,7 +51,7 @@ thread_local! {
     static LAST: Cell<Error> = const { Cell::new(Error::SUCCESS) };
 }
 
-/// What an exported function returns; failures are remembered for the thread.
+/// The return value of an exported function; failures are stored for the thread.
 pub(crate) fn outcome(result: Hip) -> Error {
     match result {
         Ok(()) => Error::SUCCESS,
@@ -62,7 +62,7 @@ pub(crate) fn outcome(result: Hip) -> Error {
     }
 }
 
-/// Turns HSA's status into HIP's error.
+/// Converts HSA's status to HIP's error.
 pub(crate) fn check(status: Status) -> Hip {
     match status {
         Status::SUCCESS => Ok(()),

@@ -1,4 +1,4 @@
-//! Events: moments in streams.
+//! Events: points in time in streams.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -9,7 +9,7 @@ use crate::error::{Error, Hip, check};
 use crate::hsa;
 use crate::signals::{self, Completion};
 
-/// Which end of what a signal completes an event means.
+/// Whether an event means the begin or the end of the work that a signal completes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Moment {
     Begin,
@@ -36,7 +36,7 @@ const DISABLE_TIMING: u32 = 2;
 
 static EVENTS: RwLock<Option<HashMap<u64, Arc<Event>>>> = RwLock::new(None);
 
-/// Makes an event; the handle is its address.
+/// Creates an event; the handle is its address.
 pub(crate) fn create(flags: u32) -> u64 {
     let event = Arc::new(Event {
         flags,
@@ -70,7 +70,7 @@ impl Event {
             .clone()
     }
 
-    /// Records a moment.
+    /// Records the begin or end of work.
     pub(crate) fn record(&self, completion: Arc<Completion>, agent: AgentHandle, moment: Moment) {
         *self.recorded.lock().unwrap_or_else(PoisonError::into_inner) = Some(Recorded {
             completion,
@@ -79,7 +79,7 @@ impl Event {
         });
     }
 
-    /// What a stream has to wait for.
+    /// The completion that a stream must wait for.
     pub(crate) fn completion(&self) -> Option<Arc<Completion>> {
         self.recorded().map(|recorded| recorded.completion)
     }

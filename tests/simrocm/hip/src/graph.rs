@@ -1,4 +1,4 @@
-//! Graphs: commands captured from a stream, to be submitted again and again.
+//! Graphs: commands captured from a stream, to be submitted repeatedly.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,7 +22,7 @@ pub(crate) enum Node {
     Fill(Fill),
 }
 
-/// Commands in their order.
+/// Commands in order.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Graph {
     pub(crate) nodes: Vec<Node>,
@@ -30,13 +30,13 @@ pub(crate) struct Graph {
 
 /// A step of a graph that is ready to run.
 enum Step {
-    /// Kernels that follow one another, with the addresses of their arguments.
+    /// Consecutive kernels, with the addresses of their arguments.
     Kernels(Vec<(Launch, u64)>),
     Copy(Copy),
     Fill(Fill),
 }
 
-/// A graph with its arguments in memory.
+/// A graph whose arguments are in memory.
 pub(crate) struct Executable {
     steps: Vec<Step>,
     kernargs: u64,
@@ -84,7 +84,7 @@ impl Executable {
         Ok(Self { steps, kernargs })
     }
 
-    /// Submits everything.
+    /// Submits all steps.
     pub(crate) fn launch(&self, stream: &Stream, work: &mut Work) -> Hip {
         for step in &self.steps {
             match step {
@@ -123,7 +123,7 @@ fn handle() -> u64 {
     NEXT.fetch_add(16, Ordering::Relaxed)
 }
 
-/// Gives a graph a handle.
+/// Assigns a handle to a graph.
 pub(crate) fn add(graph: Graph) -> u64 {
     let handle = handle();
     known(|known| known.graphs.insert(handle, graph));
@@ -146,12 +146,12 @@ pub(crate) fn instantiate(graph: u64) -> Hip<u64> {
     Ok(handle)
 }
 
-/// A graph that is ready to run.
+/// An executable graph by its handle.
 pub(crate) fn executable(handle: u64) -> Hip<Arc<Executable>> {
     known(|known| known.executables.get(&handle).cloned()).ok_or(Error::INVALID_VALUE)
 }
 
-/// Destroys one. Its arguments may be in use until the work has ended.
+/// Destroys an executable graph. Its arguments may be in use until the work has ended.
 pub(crate) fn destroy_executable(handle: u64) -> Hip {
     let gone = known(|known| known.executables.remove(&handle)).ok_or(Error::INVALID_VALUE)?;
     for device in &system()?.devices {

@@ -1,5 +1,5 @@
-//! The functions of libhsa-runtime64 that HIP calls, by their exported names: whoever watches them sees what
-//! the real HIP shows.
+//! The functions of libhsa-runtime64 that HIP calls by their exported names, so that a tracer sees
+//! the same calls as those of the real HIP.
 
 use gputrace_simrocm_core::abi::{
     AgentHandle, CopyOperation, QueueDescription, QueuePointer, Signal,
@@ -25,7 +25,7 @@ pub(crate) struct Dim3 {
     pub(crate) z: u32,
 }
 
-/// `hsa_amd_profiling_dispatch_time_t` and its like for copies.
+/// `hsa_amd_profiling_dispatch_time_t`, and the same for copies.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub(crate) struct Span {
@@ -33,12 +33,12 @@ pub(crate) struct Span {
     pub(crate) end: u64,
 }
 
-/// Called when something happens to a queue.
+/// Called when a queue reports a status.
 pub(crate) type QueueCallback = extern "C" fn(Status, QueuePointer, u64);
 /// Called with the handle of an agent or a pool.
 pub(crate) type Callback = extern "C" fn(u64, Untyped) -> Status;
 
-// The library beside this one implements them; it takes null and invalid handles.
+// The neighbouring stand-in library implements them; it accepts null and invalid handles.
 unsafe extern "C" {
     pub(crate) safe fn hsa_init() -> Status;
     pub(crate) safe fn hsa_iterate_agents(callback: Callback, data: Untyped) -> Status;
@@ -210,7 +210,7 @@ unsafe extern "C" {
     ) -> Status;
 }
 
-/// Adds a handle to the list (`Vec<u64>`) that an iteration was begun with.
+/// Appends a handle to the list (`Vec<u64>`) that was passed to an iteration.
 pub(crate) extern "C" fn collect(handle: u64, all: Untyped) -> Status {
     // SAFETY: only passed to iterations together with such a list, which outlives them.
     if let Some(all) = unsafe { all.0.cast::<Vec<u64>>().as_mut() } {
@@ -219,12 +219,12 @@ pub(crate) extern "C" fn collect(handle: u64, all: Untyped) -> Status {
     Status::SUCCESS
 }
 
-/// Where a function without a type of its own shall put a value.
+/// The address of a value, for a function that stores an untyped value.
 pub(crate) fn to<T>(value: &mut T) -> Untyped {
     Untyped(std::ptr::from_mut(value).cast())
 }
 
-/// Where a list of signals to wait for is.
+/// The address of a list of signals to wait for.
 pub(crate) fn list(signals: &[Signal]) -> Untyped {
     Untyped(signals.as_ptr().cast_mut().cast())
 }

@@ -1,4 +1,4 @@
-//! Kernel launches: arguments into memory, a packet into the queue.
+//! Kernel launches: writes arguments to memory and a packet to the queue.
 
 use std::sync::Arc;
 
@@ -18,22 +18,22 @@ use crate::stream::{Signalled, Stream, Work};
 #[derive(Clone, Debug)]
 pub(crate) struct Launch {
     pub(crate) kernel: Arc<Kernel>,
-    /// Work-items.
+    /// Size of the grid in work-items.
     pub(crate) grid: [u32; 3],
-    /// Work-items per workgroup.
+    /// Size of a workgroup in work-items.
     pub(crate) workgroup: [u16; 3],
     /// Dynamic LDS, bytes.
     pub(crate) shared_bytes: u32,
-    /// Contents of the argument segment.
+    /// Content of the argument segment.
     pub(crate) arguments: Vec<u8>,
 }
 
-/// Where a program's arguments are.
+/// The form in which a program passes arguments.
 #[derive(Clone, Copy)]
 pub(crate) enum Arguments {
-    /// Pointers to each (`void** args`).
+    /// Pointers to the arguments (`void** args`).
     List(In<Untyped>),
-    /// Already laid out.
+    /// A buffer in its final layout, with its size.
     Packed(Untyped, usize),
 }
 
@@ -85,7 +85,7 @@ impl Launch {
         let hidden = |argument: &&Argument| argument.kind.starts_with("hidden_");
         match from {
             Arguments::Packed(at, bytes) => {
-                put(0, &at.bytes(bytes.min(metadata.kernarg_bytes as usize)))
+                put(0, &at.bytes(bytes.min(metadata.kernarg_bytes as usize)));
             }
             Arguments::List(list) => {
                 let visible = metadata
@@ -143,7 +143,7 @@ impl Launch {
         }
     }
 
-    /// The packet, with its arguments at `kernarg`.
+    /// The packet of a launch whose arguments are at `kernarg`.
     pub(crate) fn packet(&self, kernarg: u64, completion: Option<&Completion>) -> [u64; 8] {
         let completion = completion.map_or(0, |completion| completion.signal.0);
         let metadata = &self.kernel.metadata;
@@ -228,8 +228,8 @@ pub(crate) fn submit_at(
     Ok(completion)
 }
 
-/// Submits a launch on the device's queue for cooperative kernels: after the stream's work, and before what
-/// the stream is told next.
+/// Submits a launch to the device's queue for cooperative kernels: after the stream's earlier work,
+/// and before its later work.
 pub(crate) fn submit_cooperative(stream: &Stream, work: &mut Work, launch: &Launch) -> Hip {
     let queue: Arc<HwQueue> = stream.device.cooperative_queue()?;
     let kernarg = stream.kernarg(work, launch.arguments.len())?;
@@ -245,12 +245,13 @@ pub(crate) fn submit_cooperative(stream: &Stream, work: &mut Work, launch: &Laun
     Ok(())
 }
 
-/// Submits launches (with the addresses of their arguments) one after the other as newer releases replay a
-/// graph: slots reserved at once, a doorbell after the first 8, then after every 256, then at the end.
+/// Submits launches (with the addresses of their arguments) one after the other, as newer releases
+/// replay a graph: all slots are reserved at once, and the doorbell rings after the first 8
+/// packets, then after every 256, then at the end.
 pub(crate) fn submit_batch(stream: &Stream, work: &mut Work, launches: &[(Launch, u64)]) -> Hip {
     const FIRST: u64 = 8;
     const EACH: u64 = 256;
-    /// Fewer than the queue holds, so that one reservation fits.
+    /// Less than the capacity of the queue, so that one reservation fits.
     const MOST: usize = 4_096;
     for part in launches.chunks(MOST) {
         stream.submit_waits(work, &stream.queue);

@@ -1,28 +1,35 @@
-//! Stand-in for `libamdhip64` of ROCm 6.4 on the stand-in for `libhsa-runtime64`.
+//! Stand-in for `libamdhip64` of ROCm 6.4, on the stand-in for `libhsa-runtime64`.
 //!
-//! Programs compiled by hipcc run on it unmodified. What it does to HSA per operation is what HIP does: indices
-//! reserved, signals re-armed, packets written and doorbells rung through the same exported functions in the
-//! same order; see `ROCm/clr`, `rocclr/device/rocm/rocvirtual.cpp`. It is linked into a shared library by the
-//! staging step of the `gputrace-simrocm` package, which gives the names their versions, `hip_4.2` and later.
+//! Programs compiled by hipcc run on it unmodified. For each operation, it calls HSA as HIP does:
+//! it reserves indices, re-arms signals, writes packets and rings doorbells through the same
+//! exported functions in the same order; see `ROCm/clr`, `rocclr/device/rocm/rocvirtual.cpp`. The
+//! staging step of the `gputrace-simrocm` package links it into a shared library, which gives the
+//! names their versions, `hip_4.2` and later.
 //!
-//! # The parts
+//! # Modules
 //!
-//! * `api_launch`, `api_memory`, `api_device`: the exported functions, by subject; `error`: their results.
-//! * `device`: GPUs and their HSA queues, which streams share. `stream`: work in order. `signals`: completion
-//!   signals, used in turn.
-//! * `launch`: kernel packets. `copy`: copies by SDMA and by the runtime's own kernels. `graph`: captured work.
-//! * `module`: code objects and kernels. `memory`: what lies where. `event`: moments in streams.
+//! * `api_launch`, `api_memory`, `api_device`: the exported functions, by subject; `error`: their
+//!   results.
+//! * `device`: GPUs and their HSA queues, which streams share. `stream`: ordered work. `signals`:
+//!   completion signals, used in turn.
+//! * `launch`: kernel packets. `copy`: copies by SDMA and by the runtime's own kernels. `graph`:
+//!   captured work.
+//! * `module`: code objects and kernels. `memory`: known allocations. `event`: points in time in
+//!   streams.
 //! * `hsa`: the functions of HSA that it calls.
 //!
 //! # Environment
 //!
-//! By the names of HIP's own variables: `GPU_FORCE_QUEUE_PROFILING`, `GPU_MAX_HW_QUEUES`,
-//! `GPU_FORCE_BLIT_COPY_SIZE` (KB, 16 if not given), `HIP_LAUNCH_BLOCKING`. Behaviours of newer releases:
-//! [`gputrace_simrocm_core::newer`].
+//! HIP's own variables: `GPU_FORCE_QUEUE_PROFILING`, `GPU_MAX_HW_QUEUES`,
+//! `GPU_FORCE_BLIT_COPY_SIZE` (KB, default 16), `HIP_LAUNCH_BLOCKING`. Behaviours of newer
+//! releases: [`gputrace_simrocm_core::newer`].
 //!
-//! Following which release: structures whose layout changed carry a release in the name of the function that
-//! takes them (`hipGetDevicePropertiesR0600`); the plain names are those of ROCm 5, as in the real library. So
-//! programs for `libamdhip64.so.5` and for `.so.6` both find what they were compiled for.
+//! # Releases
+//!
+//! Where the layout of a structure has changed, functions that take it carry a release in their
+//! name (`hipGetDevicePropertiesR0600`); the plain names are those of ROCm 5, as in the real
+//! library. So programs for `libamdhip64.so.5` and for `.so.6` both find the functions that they
+//! were compiled for.
 
 mod api_device;
 mod api_launch;

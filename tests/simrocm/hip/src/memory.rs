@@ -1,4 +1,4 @@
-//! Memory that HIP gave out or registered, and where it lies.
+//! Memory that HIP allocated or registered, and its location.
 
 use std::collections::BTreeMap;
 use std::sync::{PoisonError, RwLock};
@@ -9,16 +9,16 @@ use crate::device::{self, Device, allocate, system};
 use crate::error::{Error, Hip, check};
 use crate::hsa;
 
-/// Where memory lies. Memory that HIP does not know is pageable memory of the host.
+/// Location of memory. Memory that HIP does not know is pageable host memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
     /// On a device.
     Device(usize),
-    /// Pinned, on the host.
+    /// Pinned host memory.
     Host,
-    /// Visible to both (`hipMallocManaged`).
+    /// Visible to host and devices (`hipMallocManaged`).
     Managed,
-    /// The program's own, registered.
+    /// The program's own memory, registered.
     Registered,
 }
 
@@ -31,7 +31,7 @@ struct Allocation {
 
 static ALL: RwLock<BTreeMap<u64, Allocation>> = RwLock::new(BTreeMap::new());
 
-/// Where an address lies; `None` for pageable memory.
+/// The location of an address; `None` for pageable memory.
 pub(crate) fn place(address: u64) -> Option<Place> {
     find(address).map(|(_, found)| found.place)
 }
@@ -42,7 +42,7 @@ fn find(address: u64) -> Option<(u64, Allocation)> {
     (address - start < found.bytes.max(1) as u64).then_some((*start, *found))
 }
 
-/// Start, bytes, place and flags of the allocation that an address lies in.
+/// Start, bytes, location and flags of the allocation that contains an address.
 pub(crate) fn describe(address: u64) -> Option<(u64, usize, Place, u32)> {
     find(address).map(|(start, found)| (start, found.bytes, found.place, found.flags))
 }
@@ -69,7 +69,7 @@ fn forget(address: u64, wanted: impl Fn(Place) -> bool) -> Option<Place> {
     }
 }
 
-/// Allocates memory of a device. Nothing for 0 bytes.
+/// Allocates device memory; 0 for 0 bytes.
 pub(crate) fn on_device(device: &Device, bytes: usize) -> Hip<u64> {
     if bytes == 0 {
         return Ok(0);
@@ -92,7 +92,7 @@ pub(crate) fn on_host(bytes: usize, place: Place, flags: u32) -> Hip<u64> {
     Ok(address)
 }
 
-/// Frees what [`on_device`] or [`on_host`] returned, after all work has ended.
+/// Frees memory from [`on_device`] or [`on_host`], after all work has ended.
 pub(crate) fn free(address: u64) -> Hip {
     if address == 0 {
         return Ok(());

@@ -1,4 +1,4 @@
-//! Code objects and kernels: of fat binaries that programs carry, of files, and the runtime's own.
+//! Code objects and kernels: from fat binaries in programs, from files, and the runtime's own.
 
 use std::collections::HashMap;
 use std::ffi::{CStr, CString};
@@ -18,7 +18,7 @@ use crate::hsa;
 #[derive(Debug)]
 pub(crate) struct Kernel {
     pub(crate) name: String,
-    /// The name for C, which is never given back.
+    /// The name as a C string, which is never freed.
     pub(crate) c_name: &'static CStr,
     pub(crate) device: usize,
     /// Address of its descriptor.
@@ -31,7 +31,7 @@ pub(crate) struct Kernel {
 pub(crate) struct Module {
     executable: u64,
     pub(crate) kernels: HashMap<String, Arc<Kernel>>,
-    /// Bytes that the executable was made from, when nobody else keeps them.
+    /// The bytes from which the executable was made, if nothing else keeps them.
     _image: Option<Box<[u8]>>,
 }
 
@@ -41,7 +41,7 @@ impl Drop for Module {
     }
 }
 
-/// Loads a code object: the functions of HSA in the order in which HIP calls them.
+/// Loads a code object, calling HSA's functions in the same order as HIP.
 fn load(device: &Device, code: Untyped, bytes: usize) -> Hip<Module> {
     const NEAR: u32 = 2;
     const FULL: u32 = 1;
@@ -111,7 +111,7 @@ pub(crate) fn blit(device: &Device) -> Hip<Module> {
     keep(device, image)
 }
 
-/// Loads bytes that stay with the module.
+/// Loads bytes that are kept with the module.
 pub(crate) fn keep(device: &Device, image: Box<[u8]>) -> Hip<Module> {
     let (at, bytes) = code_for(device, Untyped(image.as_ptr().cast_mut().cast()))?;
     let mut module = load(device, at, bytes)?;
@@ -119,13 +119,13 @@ pub(crate) fn keep(device: &Device, image: Box<[u8]>) -> Hip<Module> {
     Ok(module)
 }
 
-/// Loads what is in memory: a bundle or a single code object.
+/// Loads a bundle or a single code object in memory.
 pub(crate) fn load_image(device: &Device, image: Untyped) -> Hip<Module> {
     let (at, bytes) = code_for(device, image)?;
     load(device, at, bytes)
 }
 
-/// The code object for a device: its place and length. Images say themselves how long they are.
+/// Address and length of the code object for a device. The image itself tells its length.
 fn code_for(device: &Device, image: Untyped) -> Hip<(Untyped, usize)> {
     const TABLE: usize = 4096;
     const ELF_HEADER: usize = 64;
@@ -134,7 +134,7 @@ fn code_for(device: &Device, image: Untyped) -> Hip<(Untyped, usize)> {
         return Err(Error::INVALID_VALUE);
     }
     if image.bytes(BUNDLE_MAGIC.len()) == BUNDLE_MAGIC {
-        // clang aligns the first entry to a page, so a page belongs to the bundle.
+        // clang aligns the first entry to a page, so at least a page belongs to the bundle.
         let table = image.bytes(TABLE);
         bundle_bytes(&table).ok_or(Error::INVALID_IMAGE)?;
         let (offset, bytes) = bundle_entry(&table, &device.gfx).ok_or(none)?;
@@ -145,7 +145,7 @@ fn code_for(device: &Device, image: Untyped) -> Hip<(Untyped, usize)> {
     if !header.starts_with(b"\x7fELF") {
         return Err(Error::INVALID_IMAGE);
     }
-    // The section headers are the last of the file.
+    // The section headers are at the end of the file.
     let number = |at: usize, bytes: usize| {
         let field = header.get(at..at + bytes).unwrap_or_default();
         field
@@ -196,7 +196,8 @@ fn registry<T>(with: impl FnOnce(&mut Registry) -> T) -> T {
     with(registry.get_or_insert_default())
 }
 
-/// GPUs at most (`softgpu` allows as many): registration comes before HIP looks at the system.
+/// Maximum number of GPUs (as in `softgpu`): programs register kernels before HIP queries the
+/// system.
 const MOST_DEVICES: usize = 16;
 
 /// Registers the fat binary of a wrapper; the handle is the wrapper's address.
@@ -208,7 +209,7 @@ pub(crate) fn register_binary(wrapper: u64, image: Untyped) {
     registry(|registry| registry.binaries.insert(wrapper, Arc::new(binary)));
 }
 
-/// Registers a kernel under the address that the program launches it by.
+/// Registers a kernel under the address by which the program launches it.
 pub(crate) fn register_function(wrapper: u64, host: u64, name: String) {
     registry(|registry| {
         if let Some(binary) = registry.binaries.get(&wrapper) {
@@ -222,7 +223,8 @@ pub(crate) fn register_function(wrapper: u64, host: u64, name: String) {
     });
 }
 
-/// The fat binary goes, and its kernels with it. They stay loaded: the program ends when this is called.
+/// Removes a fat binary with its kernels. They stay loaded, because this is called when the program
+/// ends.
 pub(crate) fn unregister_binary(wrapper: u64) {
     registry(|registry| {
         if let Some(gone) = registry.binaries.remove(&wrapper) {
@@ -234,7 +236,7 @@ pub(crate) fn unregister_binary(wrapper: u64) {
     });
 }
 
-/// The kernel that a program launches by this address, on a device.
+/// The kernel for the address by which a program launches it, on a device.
 pub(crate) fn kernel_of(host: u64, index: usize) -> Hip<Arc<Kernel>> {
     let registry = REGISTRY.read().unwrap_or_else(PoisonError::into_inner);
     let function = registry
@@ -251,7 +253,7 @@ pub(crate) fn kernel_of(host: u64, index: usize) -> Hip<Arc<Kernel>> {
     .clone()
 }
 
-/// Modules that programs loaded (`hipModule_t`), and functions they asked for (`hipFunction_t`).
+/// Modules loaded by programs (`hipModule_t`), and functions looked up in them (`hipFunction_t`).
 #[derive(Default)]
 struct Loaded {
     modules: HashMap<u64, Module>,
@@ -265,7 +267,7 @@ fn loaded<T>(with: impl FnOnce(&mut Loaded) -> T) -> T {
     with(loaded.get_or_insert_default())
 }
 
-/// Gives a module a handle.
+/// Assigns a handle to a module.
 pub(crate) fn add(module: Module) -> u64 {
     let handle = module.executable;
     loaded(|loaded| loaded.modules.insert(handle, module));
@@ -284,7 +286,7 @@ pub(crate) fn unload(handle: u64) -> Hip {
     gone.map(drop).ok_or(Error::INVALID_HANDLE)
 }
 
-/// A function of a module; the handle is the address of what HIP knows of it.
+/// A function of a module; the handle is the address of HIP's object for it.
 pub(crate) fn function(handle: u64, name: &str) -> Hip<u64> {
     loaded(|loaded| {
         let module = loaded.modules.get(&handle).ok_or(Error::INVALID_HANDLE)?;

@@ -8,7 +8,7 @@ use gputrace_simrocm_core::newer::Newer;
 use crate::error::{Hip, check};
 use crate::hsa;
 
-/// Signals of a pool at first (`ROC_SIGNAL_POOL_SIZE`, ROCm 6.2 and later).
+/// Initial number of signals in a pool (`ROC_SIGNAL_POOL_SIZE`, ROCm 6.2 and later).
 const POOL: usize = 64;
 /// `HSA_AMD_SIGNAL_AMD_GPU_ONLY`.
 const GPU_ONLY: u64 = 1;
@@ -25,7 +25,7 @@ impl Drop for Completion {
     }
 }
 
-/// Makes a signal, as this release does.
+/// Creates a signal as the imitated release does.
 pub(crate) fn create(value: i64) -> Hip<Arc<Completion>> {
     let mut signal = Signal(0);
     check(if Newer::GpuOnlySignals.wanted() {
@@ -36,7 +36,7 @@ pub(crate) fn create(value: i64) -> Hip<Arc<Completion>> {
     Ok(Arc::new(Completion { signal }))
 }
 
-/// Makes all signals of a pool at once, as releases of 2026 can.
+/// Creates all signals of a pool at once, as releases of 2026 can.
 fn create_batch() -> Hip<Vec<Arc<Completion>>> {
     let attributes = if Newer::GpuOnlySignals.wanted() {
         GPU_ONLY
@@ -52,14 +52,14 @@ fn create_batch() -> Hip<Vec<Arc<Completion>>> {
         &mut batch,
         &mut signals,
     ))?;
-    // The members keep the memory.
+    // The members keep the memory alive.
     check(hsa::hsa_amd_signal_batch_destroy(batch))?;
     Ok(signals
         .map(|signal| Arc::new(Completion { signal }))
         .to_vec())
 }
 
-/// The ring.
+/// The ring of signals.
 #[derive(Debug)]
 pub(crate) struct Pool {
     ring: Vec<Arc<Completion>>,
@@ -87,13 +87,13 @@ impl Pool {
         self.kept.extend(signals);
     }
 
-    /// Everything submitted has ended.
+    /// Releases the kept signals, because everything submitted has ended.
     pub(crate) fn let_go(&mut self) {
         self.kept.clear();
     }
 
-    /// The next signal, armed: its value is 1. One that is still at work, or that somebody still wants to
-    /// read, is passed over and a new one takes its place in the ring.
+    /// The next signal, armed with the value 1. A signal that is still in use, or that will still
+    /// be read, is replaced in the ring by a new one.
     pub(crate) fn take(&mut self) -> Hip<Arc<Completion>> {
         self.next = (self.next + 1) % self.ring.len().max(1);
         let free = self.ring.get(self.next).filter(|completion| {

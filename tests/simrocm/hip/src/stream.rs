@@ -1,4 +1,4 @@
-//! Streams: what a program wants done in order, as packets in an HSA queue.
+//! Streams: ordered work of a program, submitted as packets to an HSA queue.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,46 +17,46 @@ use crate::signals::{self, Completion, Pool};
 /// A stream.
 pub(crate) struct Stream {
     pub(crate) device: &'static Device,
-    /// Whether it is the one that is meant when none is named.
+    /// Whether it is the stream that is used when none is named.
     is_null: bool,
     pub(crate) flags: u32,
     pub(crate) priority: i32,
     pub(crate) queue: Arc<HwQueue>,
     work: Mutex<Work>,
-    /// Whether something was submitted since the host last waited for all of it.
+    /// Whether something was submitted since the host last waited for everything.
     pub(crate) dirty: AtomicBool,
 }
 
-/// What a stream has in flight.
+/// The work of a stream in flight.
 pub(crate) struct Work {
     signals: Pool,
-    /// What the next work has to wait for: copies, other streams, functions of the host.
+    /// What the next work must wait for: copies, other streams, host functions.
     waits: Vec<Arc<Completion>>,
     /// The completion of everything submitted so far, when the newest work has one.
     last: Option<Arc<Completion>>,
-    /// Commands since the last barrier with a signal.
+    /// Number of commands since the last barrier with a signal.
     since_marker: u32,
     kernargs: Kernargs,
     /// A page-locked buffer for small copies from and to pageable memory.
     staging: u64,
-    /// The graph that is being captured, in the place of doing anything.
+    /// The graph being captured; then commands are not executed.
     pub(crate) capture: Option<Graph>,
 }
 
-/// Memory for kernel arguments, used from front to back, then again.
+/// A ring of memory for kernel arguments.
 struct Kernargs {
     start: u64,
     used: usize,
 }
 
-/// Bytes of it.
+/// Its size in bytes.
 const KERNARG_BYTES: usize = 1 << 20;
-/// Commands between two barriers with a signal (`DEBUG_CLR_MAX_BATCH_SIZE`).
+/// Maximum number of commands between two barriers with a signal (`DEBUG_CLR_MAX_BATCH_SIZE`).
 const MAX_BATCH: u32 = 1_000;
-/// Bytes of the staging buffer (`GPU_STAGING_BUFFER_SIZE`).
+/// Size of the staging buffer in bytes (`GPU_STAGING_BUFFER_SIZE`).
 pub(crate) const STAGING_BYTES: usize = 4 << 20;
 
-/// Flag `hipStreamNonBlocking`: neither waits for the null stream nor the other way round.
+/// Flag `hipStreamNonBlocking`: the stream and the null stream do not wait for each other.
 pub(crate) const NON_BLOCKING: u32 = 1;
 
 /// Whether a packet gets a completion signal.
@@ -64,7 +64,7 @@ pub(crate) const NON_BLOCKING: u32 = 1;
 pub(crate) enum Signalled {
     /// Always.
     Yes,
-    /// When every packet does.
+    /// Only if every packet does.
     Profiled,
 }
 
@@ -82,7 +82,7 @@ pub(crate) fn find(handle: u64) -> Hip<Arc<Stream>> {
     found.cloned().ok_or(Error::INVALID_HANDLE)
 }
 
-/// Gives a stream a handle: its address.
+/// Assigns a handle to a stream: its address.
 pub(crate) fn add(stream: Arc<Stream>) -> u64 {
     let handle = Arc::as_ptr(&stream) as u64;
     let mut streams = STREAMS.write().unwrap_or_else(PoisonError::into_inner);
@@ -90,7 +90,7 @@ pub(crate) fn add(stream: Arc<Stream>) -> u64 {
     handle
 }
 
-/// Takes the handle away.
+/// Removes the handle of a stream.
 pub(crate) fn remove(handle: u64) -> Hip<Arc<Stream>> {
     let mut streams = STREAMS.write().unwrap_or_else(PoisonError::into_inner);
     let gone = streams.get_or_insert_default().remove(&handle);
@@ -99,7 +99,7 @@ pub(crate) fn remove(handle: u64) -> Hip<Arc<Stream>> {
     Ok(gone)
 }
 
-/// The streams of a device, without its null stream.
+/// The streams of a device except its null stream.
 fn of_device(device: &Device) -> Vec<Arc<Stream>> {
     let streams = STREAMS.read().unwrap_or_else(PoisonError::into_inner);
     let all = streams.iter().flat_map(|streams| streams.values());
@@ -108,7 +108,7 @@ fn of_device(device: &Device) -> Vec<Arc<Stream>> {
         .collect()
 }
 
-/// Waits for everything on a device.
+/// Waits for all work on a device.
 pub(crate) fn synchronize_device(device: &'static Device) -> Hip {
     for stream in of_device(device)
         .into_iter()
@@ -154,8 +154,8 @@ impl Stream {
         self.work.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins a command: takes the stream, and lets the command wait for the null stream or, on the null
-    /// stream, for the others.
+    /// Begins a command: locks the stream, and makes the command wait for the null stream, or on
+    /// the null stream for all others.
     pub(crate) fn begin(&self) -> Hip<MutexGuard<'_, Work>> {
         let busy = |stream: &Arc<Self>| {
             let own = std::ptr::eq(Arc::as_ptr(stream), self);
@@ -182,7 +182,7 @@ impl Stream {
         Ok(work)
     }
 
-    /// A signal for a packet, armed, if it gets one.
+    /// An armed signal for a packet, if it gets one.
     pub(crate) fn signal(
         &self,
         work: &mut Work,
@@ -192,7 +192,7 @@ impl Stream {
         wanted.then(|| work.signals.take()).transpose()
     }
 
-    /// Submits packets that hold back what follows until the stream's waits are over.
+    /// Submits packets that hold back later work until the stream's waits are over.
     pub(crate) fn submit_waits(&self, work: &mut Work, queue: &HwQueue) {
         let waits = std::mem::take(&mut work.waits);
         for five in waits.chunks(5) {
@@ -203,7 +203,8 @@ impl Stream {
             barrier(queue, dependencies, Signal(0));
         }
         if !waits.is_empty() {
-            // The packets hold addresses of the signals; keep them until the next look at the stream's end.
+            // The packets contain addresses of the signals; keep these until the end of the
+            // stream's work is next known.
             work.signals.keep(waits);
         }
     }
@@ -230,7 +231,7 @@ impl Stream {
         }
     }
 
-    /// The same, of another stream; `None` when it has nothing to do.
+    /// The completion of everything submitted to the stream so far; `None` if it is idle.
     pub(crate) fn completion(&self) -> Hip<Option<Arc<Completion>>> {
         if !self.dirty.load(Ordering::Acquire) {
             return Ok(None);
@@ -239,7 +240,7 @@ impl Stream {
         self.completion_of(&mut work).map(Some)
     }
 
-    /// Waits until everything is done.
+    /// Waits until all work is done.
     pub(crate) fn finish(&self) -> Hip {
         if !self.dirty.load(Ordering::Acquire) {
             return Ok(());
@@ -249,7 +250,7 @@ impl Stream {
             return Err(Error(900));
         }
         let completion = self.completion_of(&mut work)?;
-        // Other threads may go on using the stream.
+        // Other threads may continue to use the stream.
         drop(work);
         signals::wait(completion.signal);
         let mut work = self.lock();
@@ -267,7 +268,7 @@ impl Stream {
         Ok(())
     }
 
-    /// Waits within a command that holds the stream.
+    /// Waits within a command that holds the stream's lock.
     pub(crate) fn drain(&self, work: &mut Work) -> Hip {
         let completion = self.completion_of(work)?;
         signals::wait(completion.signal);
@@ -278,7 +279,8 @@ impl Stream {
         Ok(())
     }
 
-    /// Room for the arguments of a kernel. When the memory is used up, waits until all of it is free.
+    /// Memory for the arguments of a kernel. When the ring is used up, waits until all of it is
+    /// free.
     pub(crate) fn kernarg(&self, work: &mut Work, bytes: usize) -> Hip<Untyped> {
         const ALIGN: usize = 64;
         let room = bytes.max(1).next_multiple_of(ALIGN);
@@ -302,14 +304,14 @@ impl Stream {
         Ok(Untyped::at(work.staging))
     }
 
-    /// The agent to ask for times of packets.
+    /// The agent from which times of packets are queried.
     pub(crate) fn agent(&self) -> AgentHandle {
         self.device.agent
     }
 }
 
 impl Work {
-    /// A kernel was submitted, with or without a signal of its own.
+    /// Notes that a kernel was submitted, with or without its own signal.
     pub(crate) fn submitted(&mut self, completion: Option<Arc<Completion>>) {
         self.since_marker += 1;
         self.last = completion;
@@ -320,7 +322,7 @@ impl Work {
         self.since_marker >= MAX_BATCH
     }
 
-    /// What a copy has to wait for: the AQL work before it, and what the stream waits for.
+    /// What a copy must wait for: earlier AQL work, and the stream's waits.
     pub(crate) fn dependencies(
         &mut self,
         stream: &Stream,
@@ -337,14 +339,14 @@ impl Work {
         Ok(all)
     }
 
-    /// A copy was submitted: what follows in the queue has to wait for it.
+    /// Notes that a copy was submitted, for which later packets in the queue must wait.
     pub(crate) fn copied(&mut self, completion: &Arc<Completion>) {
         self.waits.push(Arc::clone(completion));
         self.last = None;
     }
 
-    /// Something has ended: nobody needs to wait for it any more. What came before it in the stream has
-    /// ended too, kernels that have no signal included.
+    /// Notes that work has ended, so nothing needs to wait for it any more. Earlier work in the
+    /// stream has ended too, including kernels without a signal.
     pub(crate) fn ended(&mut self, completion: &Arc<Completion>) {
         self.waits.retain(|wait| !Arc::ptr_eq(wait, completion));
         if self
@@ -356,7 +358,7 @@ impl Work {
         }
     }
 
-    /// Whether nothing but copies and waits has been submitted.
+    /// Whether only copies and waits have been submitted.
     pub(crate) fn has_no_packets(&self) -> bool {
         self.last.is_none() && self.since_marker == 0
     }

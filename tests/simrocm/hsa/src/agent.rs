@@ -1,4 +1,4 @@
-//! What agents, pools and regions say about themselves.
+//! Attributes of agents, pools and regions.
 
 use gputrace_simrocm_core::abi::AgentHandle;
 use gputrace_simrocm_core::ffi::{In, Out, Text, Untyped};
@@ -73,7 +73,7 @@ pub(crate) extern "C" fn info(agent: AgentHandle, attribute: u32, out: Untyped) 
         .map_or(Status::INVALID_ARGUMENT, |value| value.put(out))
 }
 
-/// Compute units of every GPU, as the mock KFD's.
+/// Number of compute units of every GPU, the same as in the mock KFD.
 const COMPUTE_UNITS: u32 = 60;
 
 fn cpu_value(attribute: u32) -> Option<Value> {
@@ -112,7 +112,7 @@ fn gpu_value(config: &AgentConfig, attribute: u32, agent: AgentHandle, node: u32
         13 => Value::U32(*crate::queue::SIZES.start()),
         14 => Value::U32(*crate::queue::SIZES.end()),
         18 => Value::Words(&[16 << 10, 4 << 20, 0, 0]),
-        // ISA: a handle, which is the agent's.
+        // ISA: a handle, which equals the agent's.
         19 => Value::U64(agent.0),
         0xa000 => Value::U32(config.device_id),
         0xa002 | 0xa014 => Value::U32(clusters.0),
@@ -182,7 +182,7 @@ pub(crate) extern "C" fn system_info(attribute: u32, out: Untyped) -> Status {
     value.put(out)
 }
 
-/// `hsa_system_extension_supported`: there are none.
+/// `hsa_system_extension_supported`: there are no extensions.
 pub(crate) extern "C" fn extension_supported(
     _extension: u16,
     _major: u16,
@@ -200,7 +200,7 @@ pub(crate) extern "C" fn status_string(status: Status, out: Out<Text>) -> Status
     }
 }
 
-/// `hsa_agent_iterate_isas`: one, whose handle is the agent's.
+/// `hsa_agent_iterate_isas`: there is one, whose handle equals the agent's.
 pub(crate) extern "C" fn iterate_isas(
     agent: AgentHandle,
     callback: Option<extern "C" fn(u64, Untyped) -> Status>,
@@ -229,10 +229,10 @@ pub(crate) extern "C" fn isa_info(isa: u64, attribute: u32, out: Untyped) -> Sta
     value.put(out)
 }
 
-/// A memory pool, which is also a region. Its handle is this number.
+/// A memory pool, which is also a region; identified by its handle.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Pool {
-    /// `None`: of the host.
+    /// `None` for a host pool.
     gpu: Option<usize>,
     fine: bool,
     kernarg: bool,
@@ -325,7 +325,8 @@ pub(crate) extern "C" fn iterate_pools(
         .unwrap_or(Status::SUCCESS)
 }
 
-/// `hsa_amd_memory_pool_get_info` and `hsa_region_get_info`, whose common attributes have the same numbers.
+/// `hsa_amd_memory_pool_get_info` and `hsa_region_get_info`; their common attributes have the same
+/// numbers.
 pub(crate) extern "C" fn pool_info(pool: u64, attribute: u32, out: Untyped) -> Status {
     let Some(pool) = Pool::of(pool) else {
         return Status::INVALID_REGION;
@@ -347,7 +348,7 @@ pub(crate) extern "C" fn pool_info(pool: u64, attribute: u32, out: Untyped) -> S
     value.put(out)
 }
 
-/// `hsa_amd_agent_memory_pool_get_info`: access by anybody to anything, on demand.
+/// `hsa_amd_agent_memory_pool_get_info`: every agent can access every pool, if allowed.
 pub(crate) extern "C" fn agent_pool_info(
     agent: AgentHandle,
     pool: u64,
@@ -359,7 +360,7 @@ pub(crate) extern "C" fn agent_pool_info(
     };
     let own = pool.owner() == agent;
     match attribute {
-        // ACCESS: by default, or when allowed.
+        // ACCESS: by default, or if allowed.
         0 => Value::U32(if own || pool.gpu.is_none() { 1 } else { 2 }),
         // NUM_LINK_HOPS.
         1 => Value::U32(u32::from(!own)),
@@ -401,7 +402,7 @@ pub(crate) extern "C" fn free(memory: Untyped) -> Status {
     }
 }
 
-/// `hsa_amd_agents_allow_access`: every agent sees all memory of the process.
+/// `hsa_amd_agents_allow_access`: every agent can access all memory of the process.
 pub(crate) extern "C" fn allow_access(
     count: u32,
     agents: In<AgentHandle>,
@@ -414,7 +415,7 @@ pub(crate) extern "C" fn allow_access(
     (memory.address() != 0 && !agents.is_empty() && agents.iter().all(known)).into()
 }
 
-/// `hsa_amd_memory_lock_to_pool`: the GPU's address is the host's.
+/// `hsa_amd_memory_lock_to_pool`: the GPU's address equals the host's.
 pub(crate) extern "C" fn lock_to_pool(
     memory: Untyped,
     bytes: u64,
@@ -469,7 +470,7 @@ pub(crate) struct PointerInfo {
     global_flags: u32,
 }
 
-/// `hsa_amd_pointer_info`, without the list of agents that have access.
+/// `hsa_amd_pointer_info`, without the list of agents with access.
 pub(crate) extern "C" fn pointer_info(
     memory: Untyped,
     out: Out<PointerInfo>,

@@ -1,7 +1,8 @@
-//! Signals created together (2026): one contiguous arena that goes when its handle and all members have gone.
+//! Signals created together (2026): one contiguous arena that is freed when its handle and all
+//! members have been destroyed.
 //!
-//! Source: `SignalBatch` in ROCr's `core/inc/signal.h`. The argument list of the exported functions is not
-//! in any published header that could be found; it is inferred from that class.
+//! Source: `SignalBatch` in ROCr's `core/inc/signal.h`. No published header that could be found has
+//! the parameters of the exported functions; they are inferred from that class.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -13,7 +14,7 @@ use gputrace_simrocm_core::status::Status;
 use crate::memory;
 use crate::signal::place;
 
-/// An arena: how many still hold it, members and handle together.
+/// An arena, with the number of its remaining holders: members and handle.
 #[derive(Debug)]
 struct Batch {
     bytes: u64,
@@ -72,7 +73,8 @@ pub(crate) extern "C" fn destroy(batch: u64) -> Status {
     Status::SUCCESS
 }
 
-/// A signal was destroyed; true when it was a member of a batch, whose places are not used again.
+/// Notes that a signal was destroyed; returns true if it was a member of a batch, whose slots are
+/// not reused.
 pub(crate) fn released(signal: Signal) -> bool {
     let mut batches = BATCHES.lock().unwrap_or_else(PoisonError::into_inner);
     let found = batches.range(..=signal.0).next_back();

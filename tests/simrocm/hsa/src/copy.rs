@@ -12,7 +12,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 use crate::runtime;
 use crate::sdma::{Engine, PROFILING, Piece};
 
-/// Copies to a GPU go through its first engine, copies from one through its second.
+/// The engine for a copy: a GPU's first engine for copies to it, its second for copies from it.
 fn engine(destination: AgentHandle, source: AgentHandle) -> Option<&'static Engine> {
     let runtime = runtime::get().ok()?;
     let (index, which) = match (runtime::gpu_index(destination), runtime::gpu_index(source)) {
@@ -29,7 +29,7 @@ fn engine(destination: AgentHandle, source: AgentHandle) -> Option<&'static Engi
         .as_ref()
 }
 
-/// Submits a copy to an engine of one of the agents: destination, source.
+/// Submits a copy to an engine of one of the agents, given as (destination, source).
 fn submit(
     pieces: impl IntoIterator<Item = Piece>,
     agents: [AgentHandle; 2],
@@ -86,7 +86,7 @@ pub(crate) extern "C" fn async_copy(
     )
 }
 
-/// `hsa_amd_memory_async_copy_on_engine`. The engine is a wish.
+/// `hsa_amd_memory_async_copy_on_engine`. The engine is only a hint.
 pub(crate) extern "C" fn async_copy_on_engine(
     destination: Untyped,
     destination_agent: AgentHandle,
@@ -140,7 +140,7 @@ impl Pitched {
     }
 }
 
-/// `hsa_amd_memory_async_copy_rect`: a copy per row.
+/// `hsa_amd_memory_async_copy_rect`: one copy per row.
 pub(crate) extern "C" fn async_copy_rect(
     destination: In<Pitched>,
     destination_offset: In<Dim3>,
@@ -178,8 +178,8 @@ pub(crate) extern "C" fn async_copy_rect(
     submit(rows, agents, &dependencies, completion)
 }
 
-/// `hsa_amd_memory_async_batch_copy` (2026): linear copies that share one completion signal, whose value is
-/// their number at first and which each of them decrements.
+/// `hsa_amd_memory_async_batch_copy` (2026): linear copies that share a completion signal. Its
+/// value is initially their number, and each copy decrements it.
 pub(crate) extern "C" fn async_batch_copy(
     operations: In<CopyOperation>,
     count: u32,
@@ -217,7 +217,7 @@ pub(crate) extern "C" fn async_batch_copy(
     failed.unwrap_or(Status::SUCCESS)
 }
 
-/// `hsa_amd_memory_copy_engine_status`: both engines are free.
+/// `hsa_amd_memory_copy_engine_status`: both engines are always free.
 pub(crate) extern "C" fn engine_status(
     _to: AgentHandle,
     _from: AgentHandle,
@@ -226,7 +226,7 @@ pub(crate) extern "C" fn engine_status(
     out.put(3).into()
 }
 
-/// `hsa_memory_copy`: waits for the copy.
+/// `hsa_memory_copy`: waits until the copy is done.
 pub(crate) extern "C" fn memory_copy(
     destination: Untyped,
     source: Untyped,
@@ -236,13 +236,14 @@ pub(crate) extern "C" fn memory_copy(
     (bytes == 0 || destination.address() != 0 && source.address() != 0).into()
 }
 
-/// `hsa_amd_memory_fill`: `count` words of 32 bits.
+/// `hsa_amd_memory_fill`: fills `count` words of 32 bits.
 pub(crate) extern "C" fn memory_fill(destination: Untyped, value: u32, count: usize) -> Status {
     destination.fill(&value.to_le_bytes(), count.saturating_mul(4));
     (destination.address() != 0).into()
 }
 
-/// Which GPU did the copy that a signal stands for; the real runtime keeps it in its object for the signal.
+/// The GPU that executed the copy of a signal; the real runtime keeps it in its object for the
+/// signal.
 struct CopiedBy(Mutex<BTreeMap<u64, usize>>);
 
 static COPIED_BY: CopiedBy = CopiedBy(Mutex::new(BTreeMap::new()));
@@ -259,7 +260,8 @@ impl CopiedBy {
     }
 }
 
-/// `hsa_amd_profiling_dispatch_time_t` and `hsa_amd_profiling_async_copy_time_t`: ns of the system clock.
+/// `hsa_amd_profiling_dispatch_time_t` and `hsa_amd_profiling_async_copy_time_t`: ns of the system
+/// clock.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(crate) struct Span {

@@ -1,4 +1,4 @@
-//! Events: what the GPU's interrupts set and host threads sleep on, in the place of KFD's.
+//! Events that the GPU's interrupts set and that host threads wait for, in place of KFD's.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -11,7 +11,7 @@ use crate::memory;
 /// `KFD_SIGNAL_EVENT_LIMIT`: event numbers are 1 to 4095; each has a word of the mailbox page.
 const LIMIT: u32 = 4096;
 
-/// A count that rises when the event is set, and how many threads sleep on it.
+/// A counter that is incremented when the event is set, and the number of threads waiting for it.
 #[derive(Debug)]
 struct Event {
     count: AtomicU32,
@@ -25,7 +25,7 @@ static EVENTS: [Event; LIMIT as usize] = [const {
     }
 }; LIMIT as usize];
 
-/// Set whenever any event is; the thread of the asynchronous handlers sleeps on it.
+/// Set whenever any event is set; the thread of the asynchronous handlers waits for it.
 static ANY: Event = Event {
     count: AtomicU32::new(0),
     sleepers: AtomicU32::new(0),
@@ -42,8 +42,8 @@ static POOL: Mutex<Pool> = Mutex::new(Pool {
     next: 1,
 });
 
-/// Takes an event for a signal: its number and the address of its mailbox. `None` when all are taken; the
-/// signal is then polled, as ROCr does.
+/// Takes an event for a signal; returns its number and the address of its mailbox. `None` when all
+/// are in use; the signal is then polled, as in ROCr.
 pub(crate) fn take() -> Option<(u32, u64)> {
     static MAILBOXES: OnceLock<Option<u64>> = OnceLock::new();
     let page = *MAILBOXES.get_or_init(|| Some(memory::map(u64::from(LIMIT) * 8)?.address()));
@@ -59,7 +59,7 @@ pub(crate) fn take() -> Option<(u32, u64)> {
     Some((id, page? + u64::from(id) * 8))
 }
 
-/// Gives an event back.
+/// Returns an event to the pool.
 pub(crate) fn give_back(id: u32) {
     if id != 0 {
         POOL.lock()
@@ -77,7 +77,7 @@ pub(crate) fn set(id: u32) {
     ANY.set();
 }
 
-/// Sleeps until the event of `signal` is set, unless `done` already; at most so long.
+/// Waits until the event of `signal` is set, unless `done` is already true; at most `longest`.
 pub(crate) fn sleep_on(signal: &SharedSignal, longest: Duration, done: impl Fn() -> bool) {
     let id = signal.event_id.load(Ordering::Relaxed);
     match EVENTS.get(id as usize).filter(|_| id != 0) {
@@ -86,12 +86,12 @@ pub(crate) fn sleep_on(signal: &SharedSignal, longest: Duration, done: impl Fn()
     }
 }
 
-/// Sleeps until any event is set, unless `done` already; at most so long.
+/// Waits until any event is set, unless `done` is already true; at most `longest`.
 pub(crate) fn sleep_on_any(longest: Duration, done: impl Fn() -> bool) {
     ANY.sleep(longest, done);
 }
 
-/// How often a signal without an event is looked at.
+/// Polling interval of a signal without an event.
 pub(crate) const POLL: Duration = Duration::from_micros(50);
 
 impl Event {
@@ -119,7 +119,7 @@ fn futex(word: &AtomicU32, operation: i32, value: u32, timeout: Option<Duration>
     });
     let time = time.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
     let operation = operation | libc::FUTEX_PRIVATE_FLAG;
-    // SAFETY: the word is valid, the time null or valid. Waking up for no reason is allowed for.
+    // SAFETY: the word is valid, the time null or valid. Spurious wake-ups are handled.
     unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), operation, value, time) };
 }
 

@@ -1,4 +1,5 @@
-//! Functions to be called when a signal gets a value: one thread looks after all of them, as in ROCr.
+//! Functions that are called when a signal gets a certain value. One thread handles all of them, as
+//! in ROCr.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -22,7 +23,7 @@ struct Handler {
 
 struct Handlers {
     waiting: Vec<Handler>,
-    /// The signal whose function is being called, unless it was destroyed in the meantime.
+    /// The signal whose function is being called, unless the signal has been destroyed meanwhile.
     called: Option<Signal>,
 }
 
@@ -30,14 +31,14 @@ static HANDLERS: Mutex<Handlers> = Mutex::new(Handlers {
     waiting: Vec::new(),
     called: None,
 });
-/// Process whose thread runs; a child has to start its own.
+/// Id of the process in which the thread runs; a child must start its own.
 static RUNS_IN: AtomicU32 = AtomicU32::new(0);
 
 fn lock() -> MutexGuard<'static, Handlers> {
     HANDLERS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Calls `function` with the value, when the signal's value compares as asked.
+/// Calls `function` with the value when the signal's value satisfies the condition.
 pub(crate) fn add(
     signal: Signal,
     condition: u32,
@@ -57,11 +58,11 @@ pub(crate) fn add(
             die(&format!("no thread for asynchronous handlers: {error}"));
         }
     }
-    // Wakes the thread, which knows nothing of the new signal yet.
+    // Wakes the thread, which does not know the new signal yet.
     events::set(0);
 }
 
-/// The signal is being destroyed.
+/// Removes the handlers of a signal that is being destroyed.
 pub(crate) fn forget(signal: Signal) {
     let mut handlers = lock();
     handlers.waiting.retain(|handler| handler.signal != signal);
@@ -71,7 +72,7 @@ pub(crate) fn forget(signal: Signal) {
 }
 
 impl Handler {
-    /// The value, when it is one that the function waits for.
+    /// The value, if the function waits for it.
     fn due(&self) -> Option<i64> {
         let value = self.signal.get()?.value.load(Ordering::Acquire);
         holds(self.condition, value, self.value).then_some(value)
@@ -93,7 +94,7 @@ fn run() {
     loop {
         let mut handlers = lock();
         while let Some((mut handler, value)) = handlers.take_due() {
-            // The function may add handlers and destroy signals.
+            // The function may add handlers and destroy signals, so the lock is released.
             drop(handlers);
             let again = (handler.function)(value);
             handlers = lock();

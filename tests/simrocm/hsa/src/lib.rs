@@ -1,26 +1,29 @@
-//! Stand-in for `libhsa-runtime64` of ROCm 6.4 on the in-process software GPU.
+//! Stand-in for `libhsa-runtime64` of ROCm 6.4, on the in-process software GPU.
 //!
-//! Programs and the HIP stand-in call it through the same exported names, versions and structures as the real
-//! library; see [`gputrace_simrocm_core`] for why it exists. It is linked into a shared library by the staging
-//! step of the `gputrace-simrocm` package, which gives the names their version, `ROCR_1`.
+//! Programs and the HIP stand-in use it through the same exported names, versions and structures as
+//! the real library; [`gputrace_simrocm_core`] explains why it exists. The staging step of the
+//! `gputrace-simrocm` package links it into a shared library, which gives the names their version,
+//! `ROCR_1`.
 //!
-//! # The parts
+//! # Modules
 //!
-//! * `runtime`: agents, the software GPU and its clocks, made by the first `hsa_init` of a process.
+//! * `runtime`: agents, the software GPU and its clocks, created by the first `hsa_init` of a
+//!   process.
 //! * `queue`: AQL queues and their indices; errors and scratch requests of the packet processor.
-//! * `signal`, `signal_api`, `batch`: signals in pools of pages, waiting, batches of them.
-//! * `events`: what interrupts set, in the place of KFD's events. `handler`: the thread that calls handlers.
+//! * `signal`, `signal_api`, `batch`: signals in pools of pages, waiting for them, batches of them.
+//! * `events`: what interrupts set, in place of KFD's events. `handler`: the thread that calls
+//!   handlers.
 //! * `sdma`, `copy`: copy engines, and the functions that use them.
-//! * `loader`: code objects, and the list of them behind `_amdgpu_r_debug`.
-//! * `agent`: what agents and memory pools say about themselves. `memory`: allocations.
+//! * `loader`: code objects, and their list behind `_amdgpu_r_debug`.
+//! * `agent`: attributes of agents and memory pools. `memory`: allocations.
 //!
 //! # Environment
 //!
-//! `SOFTGPU_CONFIG` and `SOFTGPU_LOG` configure the GPU and name the directory of its ground-truth log.
-//! `HSA_ENABLE_INTERRUPT=0` makes signals without events, as in ROCr.
+//! `SOFTGPU_CONFIG` and `SOFTGPU_LOG` configure the GPU and name the directory of its ground-truth
+//! log. `HSA_ENABLE_INTERRUPT=0` creates signals without events, as in ROCr.
 //!
-//! What no program here needs is not exported: images, memory shared between processes, virtual memory
-//! management, extension tables.
+//! Functions that no program here needs are not exported: images, memory shared between processes,
+//! virtual memory management, extension tables.
 
 mod agent;
 mod batch;

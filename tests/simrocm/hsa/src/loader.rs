@@ -33,7 +33,7 @@ pub(crate) struct RDebug {
 struct LinkMap {
     /// Load address minus the address in the file.
     addr: AtomicU64,
-    /// URI.
+    /// URI of the code object.
     name: AtomicPtr<c_char>,
     ld: AtomicU64,
     next: AtomicPtr<LinkMap>,
@@ -50,7 +50,7 @@ pub(crate) static _amdgpu_r_debug: RDebug = RDebug {
     ldbase: AtomicU64::new(0),
 };
 
-/// Version of the interface in ROCr 6.x (`HSA_AMD_R_DEBUG` has counted up with every addition).
+/// Version of the interface in ROCr 6.x (`HSA_AMD_R_DEBUG` is incremented with every addition).
 const R_DEBUG_VERSION: i32 = 10;
 
 std::arch::global_asm!(
@@ -67,7 +67,7 @@ std::arch::global_asm!(
 );
 
 unsafe extern "C" {
-    /// Called before and after each change of the list: where debuggers put a breakpoint.
+    /// Called before and after each change of the list; debuggers put a breakpoint here.
     fn _loader_debug_state();
 }
 
@@ -75,7 +75,7 @@ const CONSISTENT: i32 = 0;
 const ADD: i32 = 1;
 const DELETE: i32 = 2;
 
-/// Fills in what does not change.
+/// Sets the constant fields of the list.
 pub(crate) fn announce() {
     let list = &_amdgpu_r_debug;
     list.version.store(R_DEBUG_VERSION, Ordering::Relaxed);
@@ -85,7 +85,7 @@ pub(crate) fn announce() {
 
 fn change(state: i32) {
     _amdgpu_r_debug.state.store(state, Ordering::Release);
-    // SAFETY: it does nothing but return.
+    // SAFETY: it only returns.
     unsafe { _loader_debug_state() };
 }
 
@@ -112,7 +112,8 @@ fn list_add(delta: u64, uri: &str) -> u64 {
     new as u64
 }
 
-/// Takes an entry off the list. Its memory stays, zeroed: somebody may be reading it.
+/// Removes an entry from the list. Its memory stays, zeroed, because another thread may be reading
+/// it.
 fn list_remove(address: u64) {
     let Some(gone) = entry(address as *mut LinkMap) else {
         return;
@@ -133,11 +134,11 @@ fn list_remove(address: u64) {
 }
 
 fn entry(pointer: *mut LinkMap) -> Option<&'static LinkMap> {
-    // SAFETY: null, or made by `list_add` and never freed.
+    // SAFETY: null, or created by `list_add` and never freed.
     unsafe { pointer.as_ref() }
 }
 
-/// Where a code object comes from.
+/// The origin of a code object.
 #[derive(Clone, Debug)]
 struct Source {
     bytes: Arc<[u8]>,
@@ -152,7 +153,7 @@ struct Loaded {
     memory: u64,
     memory_bytes: u64,
     code_object: CodeObject,
-    /// Its entry on the list, once frozen.
+    /// Address of its list entry, once frozen.
     listed: u64,
 }
 
@@ -163,7 +164,7 @@ struct Executable {
     symbols: Vec<u64>,
 }
 
-/// A symbol that was asked for.
+/// A symbol that was looked up.
 #[derive(Clone)]
 struct Symbol {
     agent: AgentHandle,
@@ -194,7 +195,7 @@ fn objects() -> Guard {
     Guard(OBJECTS.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// Handles look like addresses, as the real ones are.
+/// A new handle; it looks like an address, as real handles do.
 fn handle() -> u64 {
     0x5a00_0000 + events::next_number() * 16
 }
@@ -205,7 +206,8 @@ fn add_reader(source: Source, out: Out<u64>) -> Status {
     out.put(reader).into()
 }
 
-/// `hsa_code_object_reader_create_from_memory`. The bytes stay the program's, so the URI points at them.
+/// `hsa_code_object_reader_create_from_memory`. The bytes stay the program's, so the URI refers to
+/// them.
 pub(crate) extern "C" fn reader_from_memory(code: Untyped, bytes: usize, out: Out<u64>) -> Status {
     if code.address() == 0 || bytes == 0 {
         return Status::INVALID_ARGUMENT;
@@ -222,7 +224,7 @@ pub(crate) extern "C" fn reader_from_file(descriptor: i32, out: Out<u64>) -> Sta
     if descriptor < 0 {
         return Status::INVALID_FILE;
     }
-    // SAFETY: the program's descriptor, which it keeps: it is not closed here.
+    // SAFETY: the program's descriptor, which the program keeps: it is not closed here.
     let file = ManuallyDrop::new(unsafe { File::from_raw_fd(descriptor) });
     let read = || -> std::io::Result<Source> {
         let length = usize::try_from(file.metadata()?.len()).map_err(std::io::Error::other)?;
@@ -237,7 +239,7 @@ pub(crate) extern "C" fn reader_from_file(descriptor: i32, out: Out<u64>) -> Sta
     read().map_or(Status::INVALID_FILE, |source| add_reader(source, out))
 }
 
-/// The URI of code in memory: of the file that is mapped there, if one is.
+/// The URI of code in memory; if a file is mapped there, that of the file.
 fn uri_of_memory(address: u64, bytes: usize) -> String {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
     let file = maps.lines().find_map(|line| {
@@ -260,7 +262,7 @@ fn uri_of_memory(address: u64, bytes: usize) -> String {
     }
 }
 
-/// Percent-encodes what is not allowed in the path of a URI.
+/// Percent-encodes characters that are not allowed in the path of a URI.
 fn escape(path: &str) -> String {
     use std::fmt::Write;
     path.bytes().fold(String::new(), |mut text, byte| {
@@ -330,7 +332,7 @@ pub(crate) extern "C" fn load_agent_code_object(
 }
 
 fn load(agent: AgentHandle, source: &Source) -> Result<Loaded, Status> {
-    /// More than any code object needs: a broken header must not exhaust the memory.
+    /// More than any code object needs; a broken header must not exhaust memory.
     const MOST_BYTES: u64 = 4 << 30;
     let invalid = Status::INVALID_CODE_OBJECT;
     let code_object = CodeObject::read(&source.bytes).map_err(|_| invalid)?;
@@ -370,7 +372,7 @@ impl Loaded {
     }
 }
 
-/// `hsa_executable_freeze`: from here on the code objects are on the list.
+/// `hsa_executable_freeze`: from here on, the code objects are in the list.
 pub(crate) extern "C" fn freeze(executable: u64, _options: Text) -> Status {
     let mut guard = objects();
     let Some(found) = guard.get().executables.get_mut(&executable) else {
@@ -414,7 +416,7 @@ pub(crate) extern "C" fn executable_destroy(executable: u64) -> Status {
     Status::SUCCESS
 }
 
-/// Finds a symbol of an executable; `None` for any agent.
+/// Finds a symbol of an executable; `agent` may be `None` for any agent.
 fn find(executable: u64, name: &str, agent: Option<AgentHandle>) -> Result<u64, Status> {
     let mut guard = objects();
     let objects = guard.get();
@@ -458,7 +460,8 @@ pub(crate) extern "C" fn symbol_by_name(
     }
 }
 
-/// `hsa_executable_iterate_agent_symbols` and `hsa_executable_iterate_symbols` call back for each symbol.
+/// Calls back for each symbol, as `hsa_executable_iterate_agent_symbols` and
+/// `hsa_executable_iterate_symbols` do.
 fn iterate(
     executable: u64,
     agent: Option<AgentHandle>,
@@ -525,7 +528,7 @@ pub(crate) extern "C" fn symbol_info(symbol: u64, attribute: u32, out: Untyped) 
     let word = |of: fn(&Kernel) -> u32| kernel.map(|kernel| out.put(of(kernel)));
     let length = u32::try_from(symbol.name.len()).unwrap_or(u32::MAX);
     let put = match attribute {
-        // TYPE: a kernel or a variable.
+        // TYPE: kernel or variable.
         0 => Some(out.put(u32::from(kernel.is_some()))),
         1 => Some(out.put(length)),
         // NAME, without a NUL.

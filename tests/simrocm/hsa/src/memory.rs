@@ -1,4 +1,4 @@
-//! Memory of the process that the GPU uses: pages of its own, and what is known about each allocation.
+//! Process memory that the GPU uses: mapped pages, and data about each allocation.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -6,11 +6,11 @@ use std::sync::{Mutex, PoisonError};
 use gputrace_simrocm_core::abi::AgentHandle;
 use gputrace_simrocm_core::ffi::Untyped;
 
-/// Bytes of a page.
+/// Size of a page in bytes.
 pub(crate) const PAGE: u64 = 4096;
 
-/// Maps zeroed private pages, as ROCr's userptr allocations are: readable by other means than the mapping.
-/// They are not inherited by children. `None` when there is no memory.
+/// Maps zeroed private pages, like ROCr's userptr allocations, which other processes can read.
+/// Children do not inherit them. `None` when there is no memory.
 pub(crate) fn map(bytes: u64) -> Option<Untyped> {
     let length = usize::try_from(bytes.checked_next_multiple_of(PAGE)?.max(PAGE)).ok()?;
     // SAFETY: a new anonymous mapping touches nothing that exists.
@@ -27,12 +27,12 @@ pub(crate) fn map(bytes: u64) -> Option<Untyped> {
     if address == libc::MAP_FAILED {
         return None;
     }
-    // SAFETY: the range was mapped just now.
+    // SAFETY: the range has just been mapped.
     unsafe { libc::madvise(address, length, libc::MADV_DONTFORK) };
     Some(Untyped(address))
 }
 
-/// Gives pages back.
+/// Unmaps pages.
 pub(crate) fn unmap(address: u64, bytes: u64) {
     let Some(length) = bytes
         .checked_next_multiple_of(PAGE)
@@ -40,16 +40,16 @@ pub(crate) fn unmap(address: u64, bytes: u64) {
     else {
         return;
     };
-    // SAFETY: only ranges that `map` returned are given back, once, when their owner says it is done.
+    // SAFETY: only ranges from `map` are unmapped, once, when their owner no longer uses them.
     unsafe { libc::munmap(address as *mut _, length.max(4096)) };
 }
 
-/// How memory came to be known.
+/// How an allocation came to be known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// Allocated from a pool or region.
     Hsa,
-    /// The program's own, pinned.
+    /// The program's own memory, pinned.
     Locked,
 }
 
@@ -62,7 +62,7 @@ pub(crate) struct Allocation {
     pub(crate) owner: AgentHandle,
     pub(crate) global_flags: u32,
     pub(crate) user_data: u64,
-    /// How often it was pinned.
+    /// Number of times it was pinned.
     locks: u32,
 }
 
@@ -70,7 +70,7 @@ pub(crate) struct Allocation {
 #[derive(Debug)]
 pub(crate) struct Allocations(Mutex<BTreeMap<u64, Allocation>>);
 
-/// Those of the process.
+/// The allocations of this process.
 pub(crate) static ALLOCATIONS: Allocations = Allocations(Mutex::new(BTreeMap::new()));
 
 impl Allocations {
@@ -99,7 +99,7 @@ impl Allocations {
         Some(address)
     }
 
-    /// Frees memory that [`allocate`](Self::allocate) returned; false for any other.
+    /// Frees memory from [`allocate`](Self::allocate); returns false for any other memory.
     pub(crate) fn free(&self, address: u64) -> bool {
         let mut all = self.lock();
         match all.get(&address) {
@@ -130,7 +130,7 @@ impl Allocations {
         entry.locks += 1;
     }
 
-    /// Undoes one [`pin`](Self::pin); false when there was none.
+    /// Undoes one [`pin`](Self::pin); returns false if there was none.
     pub(crate) fn unpin(&self, address: u64) -> bool {
         let mut all = self.lock();
         let Some(entry) = all.get_mut(&address).filter(|entry| entry.locks > 0) else {
@@ -143,14 +143,14 @@ impl Allocations {
         true
     }
 
-    /// The allocation that an address lies in.
+    /// The allocation that contains an address.
     pub(crate) fn at(&self, address: u64) -> Option<Allocation> {
         let all = self.lock();
         let (_, found) = all.range(..=address).next_back()?;
         (address - found.address < found.bytes.max(1)).then_some(*found)
     }
 
-    /// Remembers a word of the program's; false when there is no such allocation.
+    /// Stores a word of the program with an allocation; returns false if there is none.
     pub(crate) fn set_user_data(&self, address: u64, data: u64) -> bool {
         let mut all = self.lock();
         let found = all.range_mut(..=address).next_back();

@@ -19,18 +19,18 @@ use zerocopy::FromZeros;
 use crate::signal::{self, Notice};
 use crate::{events, handler, memory, runtime};
 
-/// Called with a status, the queue and the caller's word, when something happens to a queue.
+/// Called with a status, the queue and the caller's word when a queue reports a status.
 pub(crate) type Callback = extern "C" fn(Status, QueuePointer, u64);
 
-/// What the runtime keeps of a queue.
+/// The runtime's data about a queue.
 #[derive(Clone)]
 struct Known {
-    /// The software GPU's number of it.
+    /// The queue's number in the software GPU.
     number: u32,
     device: usize,
     doorbell: u64,
     ring_bytes: u64,
-    /// What the queue's structure points to.
+    /// The object that the queue's structure points to.
     _core: Arc<CoreQueue>,
 }
 
@@ -41,10 +41,10 @@ fn known<T>(with: impl FnOnce(&mut HashMap<QueuePointer, Known>) -> T) -> T {
     with(known.get_or_insert_with(HashMap::new))
 }
 
-/// The smallest and the largest queue, in packets.
+/// Smallest and largest size of a queue, in packets.
 pub(crate) const SIZES: std::ops::RangeInclusive<u32> = 64..=131_072;
 
-/// A queue that is wanted.
+/// Parameters of a queue to create.
 struct Wanted {
     packets: u32,
     kind: u32,
@@ -66,7 +66,7 @@ fn make(agent: AgentHandle, wanted: &Wanted) -> Result<QueuePointer, Status> {
     let place = memory::map(size_of::<AmdQueue>() as u64).ok_or(none)?;
     let doorbells = runtime.devices.get(device).ok_or(none)?;
     let doorbell = doorbells.take_doorbell().ok_or(none)?;
-    // Index 0 is the first packet; all ones is none.
+    // Index 0 is the first packet, so all ones means none.
     cell64(doorbell).store(u64::MAX, Ordering::Release);
     let doorbell_signal = signal::create(0, Notice::None).ok_or(none)?;
     let inactive = signal::create(0, Notice::Interrupt).ok_or(none)?;
@@ -125,10 +125,11 @@ fn make(agent: AgentHandle, wanted: &Wanted) -> Result<QueuePointer, Status> {
     Ok(pointer)
 }
 
-/// Scratch of a wave at most, bytes per lane: what the first request gets.
+/// Maximum scratch of a wave, bytes per lane; the first request gets this much.
 const SCRATCH_LANE_BYTES: u32 = 64 * 1024;
 
-/// Answers the packet processor: gives scratch, or reports an error. Returns whether to go on listening.
+/// Answers the packet processor: provides scratch, or reports an error. Returns whether to go on
+/// listening.
 fn attend(
     pointer: QueuePointer,
     inactive: Signal,
@@ -205,7 +206,8 @@ pub(crate) extern "C" fn create(
     }
 }
 
-/// `hsa_amd_queue_create` (2026): several queues at once, each from a description that gets the result.
+/// `hsa_amd_queue_create` (2026): creates several queues at once; each description receives its
+/// queue.
 pub(crate) extern "C" fn create_described(
     agent: AgentHandle,
     descriptions: Out<QueueDescription>,
@@ -235,9 +237,10 @@ pub(crate) extern "C" fn create_described(
     Status::SUCCESS
 }
 
-/// The function of a description, which holds its address as a word.
+/// The function in a description, which holds its address as a word.
 fn callback_at(address: u64) -> Option<Callback> {
-    // SAFETY: the header says that the field is null or such a function; the option has that layout.
+    // SAFETY: by the header, the field is null or such a function; `Option` of a function has the
+    // same layout.
     unsafe { std::mem::transmute::<u64, Option<Callback>>(address) }
 }
 
@@ -283,12 +286,12 @@ pub(crate) extern "C" fn set_profiling(pointer: QueuePointer, enabled: i32) -> S
     Status::SUCCESS
 }
 
-/// `hsa_amd_queue_set_priority`: one GPU, one priority.
+/// `hsa_amd_queue_set_priority`: there is only one priority here.
 pub(crate) extern "C" fn set_priority(pointer: QueuePointer, priority: u32) -> Status {
     (pointer.get().is_some() && priority <= 2).into()
 }
 
-/// `hsa_amd_queue_cu_set_mask`: masks change nothing here, but must be whole words.
+/// `hsa_amd_queue_cu_set_mask`: masks have no effect here, but must be whole words.
 pub(crate) extern "C" fn set_cu_mask(pointer: QueuePointer, bits: u32, _mask: In<u32>) -> Status {
     (pointer.get().is_some() && bits.is_multiple_of(32)).into()
 }

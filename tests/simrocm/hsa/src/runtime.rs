@@ -25,14 +25,14 @@ pub(crate) struct Runtime {
     pub(crate) devices: Vec<Device>,
 }
 
-/// Longer than anything runs, and yet a time from now that can be computed.
+/// Longer than any run, but short enough to be added to the current time.
 const NEVER_NS: u64 = 1 << 60;
 
-/// A GPU, as the runtime knows it.
+/// A GPU from the runtime's point of view.
 pub(crate) struct Device {
-    /// Page of doorbells: 1024 of 8 bytes.
+    /// Page of doorbells: 1024 of 8 bytes each.
     doorbells: Mutex<Doorbells>,
-    /// SDMA engines: to the GPU, from it.
+    /// SDMA engines: for copies to the GPU, and for copies from it.
     pub(crate) engines: [OnceLock<Option<Engine>>; 2],
     clock: Mutex<Samples>,
 }
@@ -42,7 +42,7 @@ struct Doorbells {
     taken: Vec<bool>,
 }
 
-/// Two moments of a GPU's clock, through which ticks are converted.
+/// Two readings of a GPU's clock, by which ticks are converted.
 #[derive(Clone, Copy)]
 struct Samples {
     first: (u64, u64),
@@ -50,13 +50,14 @@ struct Samples {
 }
 
 static REFERENCES: Mutex<u32> = Mutex::new(0);
-/// The process that the runtime was made in: a child of `fork` has no GPU threads and makes its own.
+/// Id of the process in which the runtime was created: a child of `fork` has no GPU threads and
+/// creates its own runtime.
 static MADE_IN: AtomicU32 = AtomicU32::new(0);
 static RUNTIME: RwLock<Option<&'static Runtime>> = RwLock::new(None);
-/// Names of loaded kernels by the address of their descriptor.
+/// Names of loaded kernels, by address of the descriptor.
 static KERNELS: RwLock<Option<HashMap<u64, Arc<str>>>> = RwLock::new(None);
 
-/// What the software GPU asks of the process around it.
+/// The process around the software GPU, as the GPU uses it.
 struct Process;
 
 impl Host for Process {
@@ -107,7 +108,7 @@ fn arguments<T: FromBytes>(kernarg: u64) -> Option<T> {
     Untyped::at(kernarg).get()
 }
 
-/// Remembers the names of kernels, or forgets them.
+/// Adds or removes names of kernels.
 pub(crate) fn name_kernels(change: impl FnOnce(&mut HashMap<u64, Arc<str>>)) {
     let mut kernels = KERNELS.write().unwrap_or_else(PoisonError::into_inner);
     change(kernels.get_or_insert_with(HashMap::new));
@@ -119,14 +120,14 @@ pub(crate) extern "C" fn init() -> Status {
     *references += 1;
     if MADE_IN.swap(std::process::id(), Ordering::AcqRel) != std::process::id() {
         crate::loader::announce();
-        // Never given back: threads of the program may still look at its memory when it ends.
+        // Never freed: threads of the program may still access it when the program ends.
         let made: &'static Runtime = Box::leak(Box::new(Runtime::new()));
         *RUNTIME.write().unwrap_or_else(PoisonError::into_inner) = Some(made);
     }
     Status::SUCCESS
 }
 
-/// `hsa_shut_down`. The GPU goes with the process.
+/// `hsa_shut_down`. The GPU is destroyed with the process.
 pub(crate) extern "C" fn shut_down() -> Status {
     let mut references = REFERENCES.lock().unwrap_or_else(PoisonError::into_inner);
     match references.checked_sub(1) {
@@ -147,7 +148,8 @@ pub(crate) fn get() -> Result<&'static Runtime, Status> {
     runtime.ok_or(Status::NOT_INITIALIZED)
 }
 
-/// A CPU and as many GPUs as a configuration can have, in the order of their topology nodes.
+/// Maximum number of agents: a CPU, and as many GPUs as a configuration can have, in order of their
+/// topology nodes.
 const AGENTS: usize = 17;
 
 /// All agents, marked.
@@ -169,14 +171,14 @@ pub(crate) fn cpu() -> AgentHandle {
     cpu.handle()
 }
 
-/// A GPU agent; no agent for a GPU beyond those that can be.
+/// A GPU agent; handle 0 for an index beyond the maximum.
 pub(crate) fn gpu(index: usize) -> AgentHandle {
     agents()
         .get(index + 1)
         .map_or(AgentHandle(0), CoreAgent::handle)
 }
 
-/// Which GPU an agent is; `None` for the CPU and what is no agent.
+/// The index of a GPU agent; `None` for the CPU and for invalid handles.
 pub(crate) fn gpu_index(agent: AgentHandle) -> Option<usize> {
     let index = agents()
         .iter()
@@ -190,10 +192,10 @@ pub(crate) fn gpu_index(agent: AgentHandle) -> Option<usize> {
 impl Runtime {
     fn new() -> Self {
         let mut config = Config::from_environment().unwrap_or_else(|error| die(&error.to_string()));
-        // Doorbells never go back here, so the GPU need not guess which packets are ready: as on hardware, none
-        // is taken before it was announced.
+        // Doorbell values never decrease here, so the GPU need not guess which packets are ready:
+        // as in hardware, no packet is taken before it was announced.
         config.queue.missed_doorbell_ns = NEVER_NS;
-        // SAFETY: as on a real GPU, what packets point to is the program's responsibility.
+        // SAFETY: as on a real GPU, the program is responsible for the addresses in packets.
         let bus = unsafe { Bus::new(Arc::new(Identity)) };
         let log = std::env::var_os(LOG_VARIABLE).map(PathBuf::from);
         let gpu = SoftGpu::new(config, bus, Arc::new(Process), log.as_deref());
@@ -202,13 +204,13 @@ impl Runtime {
         Self { gpu, devices }
     }
 
-    /// What a GPU is like.
+    /// The configuration of a GPU.
     pub(crate) fn agent(&self, index: usize) -> Option<&AgentConfig> {
         self.gpu.config().agent.get(index)
     }
 
-    /// The moment (`CLOCK_BOOTTIME`, ns) of a tick of a GPU's clock, found as ROCr does: on the line through
-    /// the first and a recent reading of both clocks.
+    /// The time (`CLOCK_BOOTTIME`, ns) of a tick of a GPU's clock, determined as in ROCr: on the
+    /// line through the first and a recent reading of both clocks.
     pub(crate) fn tick_to_ns(&self, index: usize, tick: u64) -> u64 {
         let (Some(device), Some(agent)) = (self.devices.get(index), self.agent(index)) else {
             return 0;
@@ -255,7 +257,7 @@ impl Device {
         }
     }
 
-    /// Takes a doorbell: its address.
+    /// Takes a doorbell and returns its address.
     pub(crate) fn take_doorbell(&self) -> Option<u64> {
         let mut doorbells = self
             .doorbells
@@ -266,7 +268,7 @@ impl Device {
         Some(doorbells.page + 8 * slot as u64)
     }
 
-    /// Gives a doorbell back.
+    /// Returns a doorbell to the pool.
     pub(crate) fn give_doorbell_back(&self, address: u64) {
         let mut doorbells = self
             .doorbells

@@ -1,4 +1,4 @@
-//! SDMA: copies by the GPU's copy engines. The packets are those that ROCr's `amd_blit_sdma.cpp` builds.
+//! SDMA: copies by the GPU's copy engines. The packets are those of ROCr's `amd_blit_sdma.cpp`.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -10,12 +10,12 @@ use gputrace_softgpu::truth::QueueKind;
 use crate::memory;
 use crate::runtime::{Device, Runtime};
 
-/// Whether `hsa_amd_profiling_async_copy_enable` has switched timestamps on.
+/// Whether `hsa_amd_profiling_async_copy_enable` has enabled timestamps.
 pub(crate) static PROFILING: AtomicBool = AtomicBool::new(false);
 
-/// Bytes of a ring.
+/// Size of a ring in bytes.
 const RING_BYTES: u64 = 1 << 20;
-/// Bytes a linear copy packet moves at most.
+/// Maximum number of bytes in a linear copy packet.
 const MAX_COPY: u64 = 0x3f_ffe0;
 
 /// A copy of contiguous bytes.
@@ -31,12 +31,12 @@ pub(crate) struct Engine {
     ring: u64,
     read_pointer: u64,
     doorbell: u64,
-    /// Bytes written, ever growing.
+    /// Number of bytes written, which only grows.
     written: Mutex<u64>,
 }
 
 impl Engine {
-    /// Makes the queue; `None` when something is missing for it.
+    /// Creates the queue; `None` when a resource is missing.
     pub(crate) fn new(runtime: &Runtime, device: &Device, agent: u32) -> Option<Self> {
         let engine = Self {
             ring: memory::map(RING_BYTES)?.address(),
@@ -70,7 +70,7 @@ impl Engine {
             let value = signal.value.as_ptr() as u64;
             for half in [value + 4, value] {
                 let [low, high] = words(half);
-                // Memory, equal, reference 0, all bits, retry for ever.
+                // Memory, equal, reference 0, all bits, retry forever.
                 put(&[
                     8 | 3 << 28 | 1 << 31,
                     low,
@@ -118,7 +118,8 @@ impl Engine {
         cell64(self.doorbell).store(written, Ordering::Release);
     }
 
-    /// Writes a packet. One that does not fit before the end of the ring goes to its start.
+    /// Writes a packet. A packet that does not fit before the end of the ring is written at its
+    /// start.
     fn put(&self, written: &mut u64, packet: &[u32]) {
         let bytes = 4 * packet.len() as u64;
         let left = RING_BYTES - *written % RING_BYTES;
@@ -137,7 +138,7 @@ impl Engine {
         *written += bytes;
     }
 
-    /// Waits until so many bytes are free; what was written is announced first if they are not.
+    /// Waits until this many bytes are free, after announcing what was written if necessary.
     fn make_room(&self, written: u64, bytes: u64) {
         let full =
             || written + bytes - cell64(self.read_pointer).load(Ordering::Acquire) > RING_BYTES;
@@ -150,7 +151,7 @@ impl Engine {
     }
 }
 
-/// Low and high half.
+/// The low and the high half.
 #[expect(
     clippy::cast_possible_truncation,
     reason = "the halves are what is wanted"

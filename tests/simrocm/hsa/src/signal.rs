@@ -1,4 +1,4 @@
-//! Signals: where they live, how they are waited for.
+//! Signals: their memory, and waiting for them.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Mutex, PoisonError};
@@ -10,9 +10,10 @@ use gputrace_softgpu::clock::boottime_ns;
 
 use crate::{events, memory};
 
-/// Bytes of a signal.
+/// Size of a signal in bytes.
 const BYTES: u64 = size_of::<SharedSignal>() as u64;
-/// Signals of the first block; each further block has twice as many (ROCr's `SharedSignalPool_t`).
+/// Number of signals in the first block; each further block has twice as many (ROCr's
+/// `SharedSignalPool_t`).
 const FIRST_BLOCK: u64 = 16_384;
 
 #[derive(Debug)]
@@ -29,12 +30,12 @@ static POOL: Mutex<Pool> = Mutex::new(Pool {
     block: FIRST_BLOCK,
 });
 
-/// How a signal tells the host that it has changed.
+/// How a signal notifies the host of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Notice {
-    /// By an interrupt: it has an event and a mailbox.
+    /// By an interrupt; it has an event and a mailbox.
     Interrupt,
-    /// Not at all: whoever waits must look.
+    /// Not at all; waiting threads must poll.
     None,
 }
 
@@ -59,7 +60,7 @@ pub(crate) fn create(value: i64, notice: Notice) -> Option<Signal> {
     Some(place(address, value, notice))
 }
 
-/// Makes a signal in memory of its own.
+/// Creates a signal at this address.
 pub(crate) fn place(address: u64, value: i64, notice: Notice) -> Signal {
     cell64(address + std::mem::offset_of!(SharedSignal, id) as u64)
         .store(signal_id(), Ordering::Relaxed);
@@ -78,7 +79,7 @@ pub(crate) fn place(address: u64, value: i64, notice: Notice) -> Signal {
         ] {
             stamp.store(0, Ordering::Relaxed);
         }
-        // The real runtime's object lies elsewhere; that the pointer is not null is what others look at.
+        // The real runtime's object is elsewhere; readers only check that the pointer is not null.
         signal.core_signal.store(address, Ordering::Relaxed);
         signal.value.store(value, Ordering::Relaxed);
         signal.kind.store(signal_kind::USER, Ordering::Release);
@@ -86,7 +87,7 @@ pub(crate) fn place(address: u64, value: i64, notice: Notice) -> Signal {
     handle
 }
 
-/// Ends a signal's life. Whether its place may be used again depends on where it is.
+/// Ends the life of a signal. Whether its memory may be reused depends on where it is.
 fn end(signal: &SharedSignal) {
     crate::handler::forget(signal.handle());
     events::give_back(signal.event_id.swap(0, Ordering::Relaxed));
@@ -109,7 +110,7 @@ pub(crate) fn destroy(handle: Signal) -> Status {
     Status::SUCCESS
 }
 
-/// Tells waiting threads that the host has changed a signal.
+/// Notifies waiting threads that the host has changed a signal.
 pub(crate) fn notify(signal: &SharedSignal) {
     let event = signal.event_id.load(Ordering::Relaxed);
     if event != 0 {
@@ -117,7 +118,7 @@ pub(crate) fn notify(signal: &SharedSignal) {
     }
 }
 
-/// How a value is compared, `hsa_signal_condition_t`.
+/// Compares a value by an `hsa_signal_condition_t`.
 pub(crate) fn holds(condition: u32, value: i64, with: i64) -> bool {
     match condition {
         0 => value == with,
@@ -127,14 +128,14 @@ pub(crate) fn holds(condition: u32, value: i64, with: i64) -> bool {
     }
 }
 
-/// Looks before a blocked wait sleeps: a short kernel ends within them.
+/// Number of polls before a blocked wait sleeps; short kernels end during them.
 const LOOKS: u32 = 200;
 /// `HSA_WAIT_STATE_BLOCKED`.
 const BLOCKED: u32 = 0;
-/// The longest sleep before another look. Interrupts wake earlier.
+/// Maximum sleep between two polls. Interrupts wake earlier.
 const LONGEST_SLEEP: Duration = Duration::from_millis(20);
 
-/// Waits until the value compares as asked, or for so many nanoseconds. Returns the value.
+/// Waits until the value satisfies the condition, or for the given ns. Returns the value.
 pub(crate) fn wait(
     signal: &SharedSignal,
     condition: u32,

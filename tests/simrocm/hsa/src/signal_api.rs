@@ -9,10 +9,11 @@ use gputrace_simrocm_core::status::Status;
 use crate::signal::{self, Notice, holds, notify};
 use crate::{events, handler, runtime};
 
-/// `HSA_AMD_SIGNAL_AMD_GPU_ONLY`: the host does not wait for it.
+/// `HSA_AMD_SIGNAL_AMD_GPU_ONLY`: the host does not wait for the signal.
 const GPU_ONLY: u64 = 1;
 
-/// What the attributes of `hsa_amd_signal_create` and `HSA_ENABLE_INTERRUPT` ask for.
+/// The notification that the attributes of `hsa_amd_signal_create` and `HSA_ENABLE_INTERRUPT` ask
+/// for.
 pub(crate) fn notice(attributes: u64) -> Notice {
     if attributes & GPU_ONLY != 0
         || std::env::var_os("HSA_ENABLE_INTERRUPT").is_some_and(|value| value == "0")
@@ -68,7 +69,8 @@ fn store(signal: Signal, value: i64, order: Ordering, tell: bool) {
     let Some(signal) = signal.get() else { return };
     if signal.kind.load(Ordering::Relaxed) == signal_kind::DOORBELL {
         let doorbell = signal.value.load(Ordering::Relaxed).cast_unsigned();
-        // Of two threads the one with the lower index may be the later: nothing announced is taken back.
+        // Of two threads, the one with the lower index may come later, so an announced index is
+        // never lowered.
         cell_i64(doorbell).fetch_max(value, Ordering::Release);
         return;
     }
@@ -116,7 +118,7 @@ loads_and_stores! {
     wait wait_scacquire Acquire;
 }
 
-/// Changes a value in one step and tells whoever waits.
+/// Changes a value atomically and notifies waiting threads.
 fn update(signal: Signal, change: impl FnOnce(&SharedSignal)) {
     if let Some(signal) = signal.get() {
         change(signal);
@@ -182,7 +184,8 @@ exchanges! {
     exchange_scacq_screl cas_scacq_screl AcqRel Acquire;
 }
 
-/// `hsa_amd_signal_wait_any`: the index of a signal that compares as asked, or all ones after the timeout.
+/// `hsa_amd_signal_wait_any`: returns the index of a signal that satisfies its condition, or all
+/// ones after the timeout.
 pub(crate) extern "C" fn wait_any(
     count: u32,
     signals: In<Signal>,
@@ -229,7 +232,7 @@ pub(crate) extern "C" fn async_handler(
     let (Some(_), Some(function)) = (signal.get(), function) else {
         return Status::INVALID_ARGUMENT;
     };
-    // The argument is only handed back; what it is, only the program knows.
+    // The argument is only passed back; only the program knows what it is.
     let argument = argument.address();
     handler::add(signal, condition, value, move |now| {
         function(now, Untyped::at(argument))

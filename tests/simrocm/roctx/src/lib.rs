@@ -1,7 +1,7 @@
-//! Stand-in for `libroctx64` of roctracer: markers and ranges that programs put into their own flow.
+//! Stand-in for `libroctx64` of roctracer: markers and ranges that programs emit.
 //!
-//! They do nothing here but keep the counts that their results need: a tracer sees the calls. The names, their
-//! version `ROCTX_4.1` and the results are those of the real library (`roctx.h`).
+//! The functions only keep the counts that their results need; a tracer sees the calls. The names,
+//! their version `ROCTX_4.1` and the results are those of the real library (`roctx.h`).
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use gputrace_simrocm_core::ffi::Text;
 
 thread_local! {
-    /// Ranges that are open in this thread.
+    /// Number of open ranges in this thread.
     static DEPTH: Cell<i32> = const { Cell::new(0) };
 }
 

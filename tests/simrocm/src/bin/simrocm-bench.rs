@@ -1,4 +1,4 @@
-//! What calls and dispatches cost on the stand-ins: prints figures, tests nothing.
+//! Measures the cost of calls and dispatches on the stand-ins: prints figures, tests nothing.
 //!
 //! `cargo run -p gputrace-simrocm --bin simrocm-bench`
 
@@ -37,7 +37,8 @@ fn main() -> anyhow::Result<()> {
     outcome
 }
 
-/// Starts this program again with kernels that take no time and a ground-truth log, as tests have it.
+/// Starts this program again, with kernels that take no time and with a ground-truth log, as in
+/// tests.
 fn prepare(arguments: &Arguments, directory: &Path) -> anyhow::Result<()> {
     let truth = directory.join("truth");
     std::fs::create_dir_all(&truth)?;
@@ -61,7 +62,7 @@ fn prepare(arguments: &Arguments, directory: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Nanoseconds of the whole process on all CPUs.
+/// CPU time of the whole process on all CPUs, ns.
 fn cpu_ns() -> f64 {
     let mut time = libc::timespec {
         tv_sec: 0,
@@ -119,7 +120,7 @@ fn measure(arguments: &Arguments) -> anyhow::Result<()> {
             arguments: Vec::new(),
         }],
     );
-    // Whoever looks for a bundle's table looks at a page.
+    // The reader of a bundle's table reads a whole page.
     let image: Vec<u8> = image.into_iter().chain([0; 4096]).collect();
     let load: extern "C" fn(&mut u64, *const u8) -> u32 = hip.function("hipModuleLoadData")?;
     let get_function: extern "C" fn(&mut u64, u64, *const i8) -> u32 =
@@ -149,7 +150,7 @@ fn measure(arguments: &Arguments) -> anyhow::Result<()> {
     through_hsa(&hsa, count)
 }
 
-/// Dispatches as a program that uses HSA itself makes them.
+/// Dispatches kernels like a program that uses HSA directly.
 fn through_hsa(hsa: &Library, count: u64) -> anyhow::Result<()> {
     let mut queue = Queue::create(hsa)?;
     let mut left = count;

@@ -1,4 +1,5 @@
-//! Writes a code object without a compiler for GPUs: `simrocm-code-object FILE --gfx gfx906 blur:8,8,4,4 ...`.
+//! Writes a code object without a GPU compiler: `simrocm-code-object FILE --gfx gfx906 blur:8,8,4,4
+//! ...`.
 
 use std::path::PathBuf;
 
@@ -6,7 +7,8 @@ use anyhow::{Context as _, Result, ensure};
 use clap::Parser;
 use gputrace_simrocm_core::code_object::{Argument, KernelSpec, write};
 
-/// Write a code object whose kernels have names and arguments and do nothing, which the software GPU runs.
+/// Write a code object whose kernels have names and arguments and do nothing, which the software
+/// GPU runs.
 #[derive(Parser)]
 struct Arguments {
     /// File to write
@@ -19,7 +21,7 @@ struct Arguments {
     kernels: Vec<KernelSpec>,
 }
 
-/// Reads `name:8,8,4`. Each argument is aligned to its size, as compilers do.
+/// Parses `name:8,8,4`. Each argument is aligned to its size, as compilers do.
 fn kernel(text: &str) -> Result<KernelSpec> {
     let (name, sizes) = text.split_once(':').unwrap_or((text, ""));
     ensure!(!name.is_empty(), "a kernel needs a name");

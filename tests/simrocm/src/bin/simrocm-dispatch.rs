@@ -1,4 +1,5 @@
-//! Submits kernels without completion signals at a steady rate, on the stand-ins, until standard input is closed.
+//! Submits kernels without completion signals at a steady rate, on the stand-ins, until standard
+//! input is closed.
 
 use clap::Parser;
 use gputrace_simrocm::queue::Paced;

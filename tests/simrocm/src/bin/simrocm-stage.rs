@@ -7,7 +7,8 @@ use gputrace_simrocm::{HipSoname, stage};
 
 /// Build the stand-ins for ROCm's libraries and lay them out in DIR/lib.
 ///
-/// Run programs on them with LD_LIBRARY_PATH=DIR/lib; SOFTGPU_LOG=DIR2 writes down what the GPU did.
+/// Run programs on them with LD_LIBRARY_PATH=DIR/lib; SOFTGPU_LOG=DIR2 writes down what the GPU
+/// did.
 #[derive(Parser)]
 struct Arguments {
     /// Directory to make.

@@ -23,7 +23,7 @@ pub fn staged(hip: HipSoname) -> &'static Path {
         HipSoname::Six => (&STAGED[1], "six"),
     };
     slot.get_or_init(|| {
-        // A directory of each test program: several run at the same time.
+        // One directory per test program, because several run at the same time.
         let program = std::env::current_exe().unwrap();
         let stem = program.file_stem().unwrap().to_string_lossy().into_owned();
         let directory =
@@ -57,10 +57,10 @@ pub fn code_object(name: &str) -> String {
         .into_owned()
 }
 
-/// The longest a workload may take. Only what hangs takes so long.
+/// Maximum time of a workload. Only one that hangs takes that long.
 const PATIENCE: Duration = Duration::from_mins(5);
 
-/// A run to be.
+/// Parameters of a run.
 pub struct Runner<'a> {
     program: PathBuf,
     arguments: Vec<&'a str>,
@@ -99,7 +99,8 @@ impl<'a> Runner<'a> {
         self.run_until(|_| false)
     }
 
-    /// Runs the program; kills it once `enough` holds for its ground truth, and after five minutes.
+    /// Runs the program; kills it when `enough` holds for its ground truth, or after five
+    /// minutes.
     pub fn run_until(self, enough: impl Fn(&[Record<'static>]) -> bool) -> Run {
         let mut command = Command::new(&self.program);
         command
@@ -107,7 +108,7 @@ impl<'a> Runner<'a> {
             .env("LD_LIBRARY_PATH", staged(HipSoname::Five))
             .envs(self.environment.iter().map(|(name, value)| (name, value)));
         let run = run::run_until(&mut command, self.toml, PATIENCE, enough);
-        // Else it would be taken for one of the runtime's own.
+        // Otherwise it would be taken for one of the runtime's own.
         let unnamed = run
             .all_dispatches()
             .into_iter()

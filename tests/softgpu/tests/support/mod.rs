@@ -1,4 +1,5 @@
-//! A program in the place of ROCr: memory with queues and signals in it, and a host that keeps what it is told.
+//! Takes the place of ROCr: memory with queues and signals in it, and a host that records its
+//! calls.
 #![allow(dead_code, reason = "not every test file uses all of it")]
 #![allow(
     unreachable_pub,
@@ -22,7 +23,7 @@ use gputrace_softgpu::layout::{queue, signal};
 use gputrace_softgpu::packet::KernelDispatch;
 use gputrace_softgpu::truth::{Dispatch, QueueKind, Record, read_directory};
 
-/// The host: kernels are named after the low digits of their descriptor's address.
+/// The host. Kernels are named after the low digits of their descriptor's address.
 #[derive(Default)]
 pub struct Machine {
     pub interrupts: Mutex<Vec<u32>>,
@@ -48,7 +49,7 @@ impl Host for Machine {
     }
 }
 
-/// A GPU with its log in a directory of its own.
+/// A GPU with its log in a temporary directory.
 pub struct Bench {
     pub gpu: SoftGpu,
     pub machine: Arc<Machine>,
@@ -134,7 +135,7 @@ impl Queue {
         let cells = |count: u64, value: u64| (0..count).map(|_| AtomicU64::new(value)).collect();
         let queue = Self {
             structure: cells(32, 0),
-            // Every header invalid, as ROCr leaves a new ring.
+            // All headers are invalid, as in a new ring of ROCr.
             ring: cells(packets * 8, 1),
             doorbell: Box::new(AtomicU64::new(u64::MAX)),
             packets,
@@ -172,7 +173,8 @@ impl Queue {
         self.field(queue::READ_DISPATCH_ID).load(Ordering::Acquire)
     }
 
-    /// Writes a packet as HIP does: index, room, body, header, without the doorbell. Returns the index.
+    /// Writes a packet as HIP does: index, room, body, header, but not the doorbell. Returns the
+    /// index.
     pub fn write(&self, words: [u64; 8]) -> u64 {
         let index = self
             .field(queue::WRITE_DISPATCH_ID)
@@ -188,7 +190,7 @@ impl Queue {
         index
     }
 
-    /// Writes a packet and rings.
+    /// Writes a packet and rings the doorbell.
     pub fn submit(&self, words: [u64; 8]) -> u64 {
         let index = self.write(words);
         self.doorbell.store(index, Ordering::Release);
@@ -196,7 +198,7 @@ impl Queue {
     }
 }
 
-/// A kernel packet: kernel `number`, so many work-items, barrier bit set or not.
+/// A packet for kernel `number` with `items` work-items, and with or without the barrier bit.
 pub fn kernel(number: u64, items: u32, barrier: bool, completion: u64) -> [u64; 8] {
     zerocopy::transmute!(KernelDispatch {
         header: if barrier { 0x0b02 } else { 0x0a02 },
@@ -213,7 +215,7 @@ pub fn kernel(number: u64, items: u32, barrier: bool, completion: u64) -> [u64; 
     })
 }
 
-/// A barrier packet of the given type, up to five signals.
+/// A barrier packet of the given type with up to five signals.
 pub fn barrier(kind: u64, signals: &[u64], completion: u64) -> [u64; 8] {
     let mut words = [0; 8];
     words[0] = kind | 1 << 8;
@@ -222,7 +224,7 @@ pub fn barrier(kind: u64, signals: &[u64], completion: u64) -> [u64; 8] {
     words
 }
 
-/// Waits for a condition. Only one that never holds takes so long.
+/// Waits for a condition, for a limited time, which only one that never holds takes.
 pub fn until(what: &str, condition: impl Fn() -> bool) {
     let deadline = Instant::now() + Duration::from_mins(5);
     while !condition() {

@@ -4,7 +4,7 @@ use rmpv::Value;
 
 use super::{Argument, EM_AMDGPU, NT_AMDGPU_METADATA};
 
-/// A kernel to be written.
+/// Describes a kernel to be written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KernelSpec {
     /// Its name.
@@ -25,7 +25,7 @@ impl KernelSpec {
 
 /// `s_endpgm`.
 const END_OF_PROGRAM: u32 = 0xbf81_0000;
-/// Kernels begin at multiples of this.
+/// Alignment of kernels.
 const CODE_ALIGN: u64 = 256;
 const PAGE: u64 = 4096;
 const EHDR: u64 = 64;
@@ -51,7 +51,7 @@ fn machine_flags(gfx: &str) -> u32 {
     found.map_or(0, |(_, flags)| *flags)
 }
 
-/// Bytes with little-endian numbers.
+/// A buffer with little-endian numbers.
 #[derive(Default)]
 struct Bytes(Vec<u8>);
 
@@ -74,7 +74,7 @@ impl Bytes {
         }
     }
 
-    /// Zeros up to offset `to`.
+    /// Pads with zeros up to offset `to`.
     fn pad(&mut self, to: u64) {
         let to = usize::try_from(to).unwrap_or(usize::MAX).max(self.0.len());
         self.0.resize(to, 0);
@@ -85,7 +85,7 @@ impl Bytes {
     }
 }
 
-/// A string table, and where each string begins in it.
+/// A string table, and the offset of each string.
 fn strings<'a>(names: impl Iterator<Item = &'a str>) -> (Vec<u8>, Vec<u32>) {
     let mut table = vec![0];
     let offsets = names
@@ -112,7 +112,7 @@ struct Section {
     entry: u64,
 }
 
-/// Writes a code object (version 4) with these kernels. Each ends at once.
+/// Writes a code object (version 4) with these kernels, which end at once.
 #[must_use]
 pub fn write(gfx: &str, kernels: &[KernelSpec]) -> Vec<u8> {
     let count = kernels.len() as u64;
@@ -123,7 +123,7 @@ pub fn write(gfx: &str, kernels: &[KernelSpec]) -> Vec<u8> {
     let (names, name_offsets) = strings(symbols.iter().map(String::as_str));
     let note = note(gfx, kernels);
 
-    // Read-only part, then code a page further on.
+    // A read-only part, then the code on a page of its own.
     let headers = EHDR + 3 * PHDR;
     let note_at = headers.next_multiple_of(8);
     let symbols_at = (note_at + note.len() as u64).next_multiple_of(8);
@@ -221,7 +221,7 @@ const fn section(name: &'static str, kind: u32, flags: u64, offset: u64, bytes: 
 
 fn elf_header(gfx: &str, sections_at: u64, sections: u64) -> Vec<u8> {
     let mut header = Bytes::default();
-    // 64 bits, little endian, version 1, OS ABI "AMDGPU_HSA", its version 2 (code object 4).
+    // 64 bits, little endian, version 1, OS ABI "AMDGPU_HSA" with version 2 (code object 4).
     header.0.extend(b"\x7fELF\x02\x01\x01\x40\x02");
     header.pad(16);
     // A shared object.
@@ -241,7 +241,7 @@ fn elf_header(gfx: &str, sections_at: u64, sections: u64) -> Vec<u8> {
     header.0
 }
 
-/// Two loaded parts and the note. `code` is offset, address, bytes; `note` offset and bytes.
+/// Two loaded parts and the note. `code` is (offset, address, bytes), `note` (offset, bytes).
 fn program_headers(file: &mut Bytes, read_only_end: u64, code: [u64; 3], note: [u64; 2]) {
     let [code_at, code_address, code_bytes] = code;
     let [note_at, note_bytes] = note;
@@ -255,7 +255,7 @@ fn program_headers(file: &mut Bytes, read_only_end: u64, code: [u64; 3], note: [
     }
 }
 
-/// Writes the names of the sections and their headers; returns where the headers are.
+/// Writes the names of the sections and their headers; returns the offset of the headers.
 fn finish_sections(file: &mut Bytes, sections: &[Section]) -> u64 {
     let (names, offsets) = strings(
         sections
