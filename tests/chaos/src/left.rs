@@ -67,7 +67,7 @@ impl Kernel {
     pub fn wait_for_nothing_new(&self) {
         // The kernel frees the objects of a process some grace periods after its end.
         let mut left = Self::default();
-        eventually("nothing new in the kernel", PATIENCE, || {
+        eventually("INVARIANT: nothing new in the kernel", PATIENCE, || {
             left = Self::now().since(self);
             left == Self::default() || {
                 // Shown if the check fails.

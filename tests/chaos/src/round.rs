@@ -61,11 +61,11 @@ pub fn run(bench: &Bench, round: &Round, crowd: u32) {
     if let Some(seen) = seen {
         assert_eq!(
             seen.text, alone.text,
-            "the program saw something else than alone"
+            "INVARIANT: the program saw something else than alone"
         );
         assert_eq!(
             seen.status, alone.status,
-            "the program ended otherwise than alone"
+            "INVARIANT: the program ended otherwise than alone"
         );
     }
     left::wait_for_no_process();

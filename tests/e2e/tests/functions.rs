@@ -288,7 +288,7 @@ fn what_is_called_too_often_is_counted() {
     assert_eq!(
         (total.seen, total.written + lost),
         (calls, calls),
-        "{total:?}"
+        "INVARIANT: {total:?}"
     );
     let told = gputrace.stderr();
     let part = format!(

@@ -77,7 +77,7 @@ fn leaves_nothing(name: &str, options: &[&str], signal: Signal) {
     stop(name, &mut gputrace, signal);
     // The kernel removes the probes of a killed process by itself, a little later.
     let begin = Instant::now();
-    eventually("no probe is left", PATIENCE, || {
+    eventually("INVARIANT: no probe is left", PATIENCE, || {
         kernel::probes_on(&library).is_empty() && kernel::breakpoints(pid, &library).is_empty()
     });
     figure(

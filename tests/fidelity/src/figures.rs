@@ -48,6 +48,15 @@ pub enum Flaw {
 }
 
 impl Flaw {
+    /// Whether no slowness of the machine excuses it. A test that finds such a flaw says INVARIANT,
+    /// and is not run again.
+    #[must_use]
+    pub const fn is_invariant(self) -> bool {
+        matches!(self, Self::Twice | Self::Invented | Self::Window)
+    }
+}
+
+impl Flaw {
     /// Description for the report.
     #[must_use]
     pub const fn words(self) -> &'static str {

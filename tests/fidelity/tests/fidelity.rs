@@ -39,9 +39,11 @@ fn all_true(name: &str, mode: Mode) {
         }
     }
     assert!(sum.runs as usize >= runnable.count());
+    let violated = sum.flaws.keys().any(|flaw| flaw.is_invariant());
     assert!(
         sum.flaws.is_empty(),
-        "ROCm {name}, {mode}: {:#?}",
+        "{}ROCm {name}, {mode}: {:#?}",
+        if violated { "INVARIANT: " } else { "" },
         sum.flaws
     );
     // Make sure that there was something to compare.

@@ -140,7 +140,7 @@ impl Verified {
         assert_eq!(
             self.figure("windows", "violated") as u64,
             0,
-            "{}",
+            "INVARIANT: windows are violated: {}",
             self.text
         );
     }
