@@ -377,7 +377,12 @@ fn prepare_releases(workspace: &Workspace, names: Option<&[String]>) -> Vec<Stri
         "ROCm releases: what tests run on the software GPU"
     ));
     let mut lacking = Vec::new();
-    let mut programs = vec![gpu_workloads(workspace, None)];
+    // The stand-ins for ROCm have programs of their own, which name no libraries of a root.
+    let stand_ins = Some(("simrocm", Path::new("")));
+    let mut programs = vec![
+        gpu_workloads(workspace, None),
+        gpu_workloads(workspace, stand_ins),
+    ];
     for release in rocm::for_tests(workspace, names) {
         match release.root {
             Ok(root) => programs.push(gpu_workloads(workspace, Some((release.name, &root)))),
