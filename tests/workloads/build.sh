@@ -103,6 +103,16 @@ if stale "$functions/fib" functions/fib.cpp functions/shared.h "$functions/libsh
         "$functions/fib_stripped"
 fi
 
+# A library whose functions are left by exceptions, ends of threads and switches of stacks, without its local symbols.
+leaving=$out/leaving
+mkdir -p "$leaving"
+if stale "$leaving/libleaving.so" leaving/library.cpp leaving/library.h; then
+    $cxx -fPIC -shared -s -Wl,-soname,libleaving.so -Wl,--build-id leaving/library.cpp -o "$leaving/libleaving.so"
+fi
+if stale "$leaving/leaving" leaving/leaving.cpp leaving/library.h "$leaving/libleaving.so"; then
+    $cxx -rdynamic leaving/leaving.cpp "$leaving/libleaving.so" '-Wl,-rpath,$ORIGIN' -o "$leaving/leaving"
+fi
+
 # Libraries by which programs tell profilers something, as the real ones are called.
 mkdir -p "$out/markers"
 for library in roctx64=ROCTX rocprofiler-sdk-roctx=ROCTX rocprofiler-sdk=SDK roctracer64=ROCTRACER \

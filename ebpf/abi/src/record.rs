@@ -72,6 +72,8 @@ pub mod span_flags {
     /// The call was left by a jump to another function, which returned in its place; it has no
     /// result of its own.
     pub const TAIL_CALL: u16 = 1 << 4;
+    /// Only the function's entry is probed: `end` is `begin`, and there is no result.
+    pub const END_NOT_RECORDED: u16 = 1 << 5;
 }
 
 shared! {

@@ -34,7 +34,20 @@ use crate::{
 /// At a function's entry (or directly after its `endbr64`): opens a frame.
 #[uprobe]
 pub(crate) fn call_enter(ctx: ProbeContext) -> Option<()> {
-    let now = state_in_uprobe(&ctx);
+    enter(&ctx, true)
+}
+
+/// At the entry of a function whose end is not probed: writes a record without an end.
+#[uprobe]
+pub(crate) fn call_enter_only(ctx: ProbeContext) -> Option<()> {
+    enter(&ctx, false)
+}
+
+/// Counts a call, and opens a frame for it if its end is probed (`is_end_probed`). Otherwise, the
+/// place of that frame only holds the parts of the record, which is written at once.
+#[inline(always)]
+fn enter(ctx: &ProbeContext, is_end_probed: bool) -> Option<()> {
+    let now = state_in_uprobe(ctx);
     if now == state::STOPPED {
         return None;
     }
@@ -62,7 +75,7 @@ pub(crate) fn call_enter(ctx: ProbeContext) -> Option<()> {
         if let Some(frames) = frames {
             frames.store_depth();
         }
-        if cookie.role() != role::NONE {
+        if is_end_probed && cookie.role() != role::NONE {
             // SAFETY: a helper without arguments.
             let time = unsafe { bpf_ktime_get_boot_ns() };
             observe(ctx.regs, id, time, cookie.0, null_mut());
@@ -108,7 +121,9 @@ pub(crate) fn call_enter(ctx: ProbeContext) -> Option<()> {
         (&raw mut (*frame).cpu).write(cpu);
         (&raw mut (*frame).flags).write(flags | wake_flag(sequence));
     }
-    frames.depth += 1;
+    if is_end_probed {
+        frames.depth += 1;
+    }
     frames.store_depth();
     if cookie.reads_at_entry() {
         // SAFETY: a frame of this thread.
@@ -119,6 +134,21 @@ pub(crate) fn call_enter(ctx: ProbeContext) -> Option<()> {
     let begin = unsafe { bpf_ktime_get_boot_ns() };
     // SAFETY: a frame of this thread.
     unsafe { (&raw mut (*frame).begin).write(begin) };
+    if !is_end_probed {
+        let id = bpf_get_current_pid_tgid();
+        let outcome = Outcome {
+            kind: kind::SPAN,
+            flags: u32::from(span_flags::END_NOT_RECORDED),
+            id,
+            depth: frames.depth,
+            end: begin,
+            result: 0,
+        };
+        // SAFETY: a frame of this thread; nothing reuses it before this program is done.
+        unsafe { finish(frame, &outcome) };
+        Frames::leave_if_idle(id, frames.depth);
+        return Some(());
+    }
     // Read and checked again: values kept across the calls above take stack, of which `observe`
     // leaves little.
     // SAFETY: a frame of this thread.

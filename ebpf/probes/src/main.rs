@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | [`calls`] | `call_enter`, `call_leave` | one record per finished call |
 //! | [`calls`] | `call_exit` | the same at instructions that leave a function |
+//! | [`calls`] | `call_enter_only` | one record, without an end, at the entry of a function |
 //! | [`roles`] | `gpu_enter` | packets ([`packets`]), copies ([`copies`]) and completion signals ([`signals`]), at functions that are not traced as calls |
 //! | [`values`] | `call_enter`, `call_leave` | strings passed to calls, results that they store |
 //! | [`signals`] | `process_exits` | read what the GPU has written before the process's memory goes |
@@ -24,7 +25,7 @@
 //! * Programs can be preempted by each other on one CPU, so nothing is kept in per-CPU scratch
 //!   memory, and counters change by atomic addition only.
 //! * Only a thread's own programs touch its [`gputrace_abi::frame::Thread`].
-//! * A call is counted as seen exactly once, in [`calls::call_enter`]. From then on it ends in
+//! * A call is counted as seen exactly once, at its entry ([`calls`]). From then on it ends in
 //!   exactly one place: a record, one drop counter, or (still open at stop) the map that the
 //!   collector reads.
 //!

@@ -8,7 +8,7 @@ use std::{
 use anyhow::{Result, bail, ensure};
 use gputrace_abi::cookie::Cookie;
 use gputrace_loader::{
-    attach::{Point, Scope},
+    attach::{Point, Scope, TracedFunction},
     calls::{BackendChoice, Calls},
     probes::Probes,
 };
@@ -39,7 +39,7 @@ const SAMPLE: usize = 10;
 /// A library and its probe points.
 struct Target {
     file: LibraryFile,
-    points: Vec<Point>,
+    functions: Vec<TracedFunction>,
 }
 
 /// Prints how long attaching and detaching takes with both back-ends.
@@ -86,8 +86,8 @@ pub(crate) fn measure(options: &Options) -> Result<()> {
     let calls = recording::load(BackendChoice::Perf)?;
     let all = functions(&targets);
     if let Some(first) = targets.into_iter().next() {
-        let points: Vec<Point> = first.points.iter().copied().take(SAMPLE).collect();
-        let sample = [Target { points, ..first }];
+        let functions = first.functions.iter().take(SAMPLE).cloned().collect();
+        let sample = [Target { functions, ..first }];
         let times = once(&calls, &sample)?;
         table.row(&[
             &format!("{}, a sample", names(&sample)),
@@ -123,7 +123,7 @@ fn names(targets: &[Target]) -> String {
 }
 
 fn functions(targets: &[Target]) -> usize {
-    targets.iter().map(|target| target.points.len()).sum()
+    targets.iter().map(|target| target.functions.len()).sum()
 }
 
 /// Opens a library and plans probes on all its HIP and HSA functions, including polling functions.
@@ -167,7 +167,7 @@ fn once(calls: &Calls, targets: &[Target]) -> Result<Times> {
         let attached = calls.attach(
             &target.file.attach_path(),
             Scope::EveryProcess,
-            &target.points,
+            &target.functions,
         )?;
         ensure!(
             attached.failures.is_empty(),

@@ -4,7 +4,7 @@ use std::thread;
 
 use anyhow::{Result, anyhow};
 use gputrace_abi::{cookie::Cookie, domain::Domain};
-use gputrace_loader::attach::{Point, Scope};
+use gputrace_loader::attach::{Point, Scope, TracedFunction};
 use gputrace_tracee::library::LibraryFile;
 
 use crate::{
@@ -193,10 +193,9 @@ impl Setup {
         };
         let _gputrace = match variant {
             Variant::Neighbour | Variant::Gputrace => {
-                let probes =
-                    self.recording
-                        .calls
-                        .attach(&path, Scope::EveryProcess, &[case.point])?;
+                let function = TracedFunction::by_return(case.point);
+                let calls = &self.recording.calls;
+                let probes = calls.attach(&path, Scope::EveryProcess, &[function])?;
                 anyhow::ensure!(
                     probes.failures.is_empty(),
                     "{} cannot be probed: {:?}",

@@ -200,7 +200,7 @@ fn candidate(call: &LoggedCall, recorded: &[&Call], used: &[bool], trace: &Trace
             // the recording stopped in between.
             let ends = match (call.end, other.how) {
                 (Some(end), CallEnd::Returned(_)) => other.end <= end,
-                (_, CallEnd::RecordingStopped) => true,
+                (_, CallEnd::RecordingStopped | CallEnd::NotSeen) => true,
                 (None, CallEnd::ThreadExited | CallEnd::Executed) => true,
                 _ => false,
             };

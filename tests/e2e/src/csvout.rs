@@ -58,7 +58,7 @@ pub fn assert_same(outputs: &Outputs, trace: &Trace) {
         let path = outputs.file(&format!("_{stem}_trace.csv"));
         assert_table(&path, &COLUMNS, rows(&of_stem));
     }
-    let unfinished = rows(&|call| !is_finished(call));
+    let unfinished = rows(&|call| reason(call.how).is_some());
     let path = outputs.file("_unfinished_calls.csv");
     assert_eq!(path.exists(), !unfinished.is_empty(), "{}", path.display());
     if path.exists() {
@@ -104,6 +104,7 @@ fn reason(how: CallEnd) -> Option<&'static str> {
         CallEnd::ThreadExited => Some("thread_exited"),
         CallEnd::Executed => Some("process_executed"),
         CallEnd::RecordingStopped => Some("recording_stopped"),
+        CallEnd::NotSeen => Some("end_not_recorded"),
     }
 }
 

@@ -301,10 +301,10 @@ pub fn last_epoch(capture: &Path) -> u64 {
     last
 }
 
-/// Whether a call returned.
+/// Whether a call was over when its record was made.
 #[must_use]
 pub fn is_finished(call: &Call) -> bool {
-    matches!(call.how, CallEnd::Returned(_))
+    matches!(call.how, CallEnd::Returned(_) | CallEnd::NotSeen)
 }
 
 /// The name inside a mangled C++ name outside any namespace; other names are returned unchanged.

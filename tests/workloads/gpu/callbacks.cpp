@@ -9,9 +9,13 @@
 extern "C" __global__ void between_callbacks(int *) {}
 
 static std::atomic<unsigned> called{0};
+static const pthread_t launcher = pthread_self();
 
-// The functions must be called in order.
+// The functions must be called in order. gputrace relies on it that a thread of HIP calls them:
+// catalog/src/callbacks.rs.
 static void host_function(void *turn) {
+    if (pthread_equal(pthread_self(), launcher))
+        said::fail("host function", "it was called inside the launch");
     if (called++ != reinterpret_cast<uintptr_t>(turn))
         said::fail("host function", "it was called out of turn");
 }

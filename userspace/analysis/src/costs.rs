@@ -5,7 +5,7 @@ use std::{collections::HashMap, fmt, io::Write as _, sync::LazyLock, time::Durat
 
 use foldhash::fast::RandomState;
 use gputrace_abi::domain::Domain;
-use gputrace_capture::meta::ProbeCost;
+use gputrace_capture::meta::{EndProbe, Function, ProbeCost};
 use gputrace_files::kernel;
 use gputrace_timeline::event::{Call, Event, FunctionInfo};
 
@@ -42,17 +42,17 @@ pub static MACHINE_STEP: LazyLock<u64> = LazyLock::new(|| {
 /// Rough cost of a function's probes per call, ns; `None` if it is unknown how the function is
 /// probed. `step` is the cost of an instruction under the debug exception, e.g. [`MACHINE_STEP`].
 #[must_use]
-pub fn of_call(cost: ProbeCost, domain: Option<Domain>, step: u64) -> Option<u64> {
-    let entry = match cost {
+pub fn of_call(function: &Function, step: u64) -> Option<u64> {
+    let entry = match function.probe_cost {
         ProbeCost::Unknown => return None,
         ProbeCost::Optimized => OPTIMIZED,
         ProbeCost::Emulated => EMULATED,
         ProbeCost::SingleStepped => step,
     };
-    // For programs' own functions, the end is probed at the instructions that leave them.
-    let end = match domain {
-        Some(Domain::Function) => step,
-        _ => RETURN,
+    let end = match function.end_probe {
+        EndProbe::Return => RETURN,
+        EndProbe::Exits => step,
+        EndProbe::NotSeen => 0,
     };
     Some(entry + end)
 }
@@ -95,7 +95,7 @@ impl CostExporter {
     }
 
     fn learn(&mut self, info: &FunctionInfo) {
-        let cost = of_call(info.function.probe_cost, info.domain, self.step);
+        let cost = of_call(&info.function, self.step);
         let Some(cost) = cost.filter(|_| info.range.is_none()) else {
             return;
         };
@@ -208,7 +208,6 @@ impl Exporter for CostExporter {
 
 #[cfg(test)]
 mod tests {
-    use gputrace_capture::meta::Function;
     use gputrace_timeline::synthetic;
 
     use super::*;
@@ -220,6 +219,10 @@ mod tests {
                 name: format!("function {id}"),
                 domain: domain.id(),
                 probe_cost,
+                end_probe: match domain {
+                    Domain::Function => EndProbe::Exits,
+                    _ => EndProbe::Return,
+                },
                 ..Function::default()
             },
             domain: Some(domain),

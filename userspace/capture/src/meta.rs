@@ -123,6 +123,9 @@ pub struct Function {
     /// Cost of a hit of the probe.
     #[serde(default)]
     pub probe_cost: ProbeCost,
+    /// How the end of its calls is seen.
+    #[serde(default, skip_serializing_if = "EndProbe::is_return")]
+    pub end_probe: EndProbe,
     /// Parameters in order, if the catalogue knows the function; otherwise the raw registers are
     /// shown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -134,6 +137,35 @@ pub struct Function {
     /// information.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub source: String,
+}
+
+/// How the end of a function's calls is seen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EndProbe {
+    /// The kernel replaces the return address of each call.
+    #[default]
+    Return,
+    /// By probes on the instructions that leave the function.
+    Exits,
+    /// Not at all: its calls have no end in the recording.
+    NotSeen,
+}
+
+impl EndProbe {
+    /// Stable machine-readable name, e.g. `not_seen`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Return => "return",
+            Self::Exits => "exits",
+            Self::NotSeen => "not_seen",
+        }
+    }
+
+    fn is_return(&self) -> bool {
+        *self == Self::Return
+    }
 }
 
 /// How the kernel handles each hit of a probe, which determines how much of the recorded durations

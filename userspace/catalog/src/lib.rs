@@ -16,7 +16,8 @@
 //! Named values are shown by name: [`enums`] are identified by their C types, [`flags`] by function
 //! and parameter.
 //!
-//! Some functions also report the GPU's own work: [`gpu_role`] says which, and how.
+//! Some functions also report the GPU's own work: [`gpu_role`] says which, and how. In some, code
+//! of the traced program can run: [`runs_callbacks`] says in which.
 //!
 //! To add a release or a function, run `cargo xtask gen-catalog` and commit the changes.
 //!
@@ -38,6 +39,7 @@
     )
 )]
 
+mod callbacks;
 pub mod class;
 mod domains;
 pub mod enums;
@@ -56,6 +58,7 @@ mod values;
 
 use std::sync::LazyLock;
 
+pub use callbacks::runs_callbacks;
 pub use domains::{
     KOKKOS_TOOLS, LibraryPattern, classify, is_polling, library_domains, library_patterns,
     library_stems, plain_name, polling_prefixes,

@@ -139,8 +139,8 @@ fn show(out: &mut Page<String>, library: &Listed, probes: bool) -> Result<()> {
 
 fn table(out: &mut Page<String>, plan: &LibraryPlan) -> Result<()> {
     out.line(format_args!(
-        "  {:>10} {:>4}  {:<15} {:<22} FUNCTION (ALIASES)",
-        "OFFSET", "SKIP", "COST", "DOMAIN"
+        "  {:>10} {:>4}  {:<15} {:<8} {:<22} FUNCTION (ALIASES)",
+        "OFFSET", "SKIP", "COST", "END", "DOMAIN"
     ))?;
     for probe in &plan.probes {
         let aliases = if probe.aliases.is_empty() {
@@ -154,10 +154,11 @@ fn table(out: &mut Page<String>, plan: &LibraryPlan) -> Result<()> {
             ""
         };
         out.line(format_args!(
-            "  {:>#10x} {:>4}  {:<15} {:<22} {}{}{aliases}{polling}",
+            "  {:>#10x} {:>4}  {:<15} {:<8} {:<22} {}{}{aliases}{polling}",
             probe.site.file_offset,
             probe.site.skipped,
             probe.site.cost.name(),
+            probe.end.name(),
             probe.domain.name(),
             probe.name,
             probe
@@ -169,10 +170,11 @@ fn table(out: &mut Page<String>, plan: &LibraryPlan) -> Result<()> {
     }
     for refused in &plan.refused {
         out.line(format_args!(
-            "  {:>10} {:>4}  {:<15} {:<22} {}: {}",
+            "  {:>10} {:>4}  {:<15} {:<8} {:<22} {}: {}",
             "-",
             "-",
             "none",
+            "-",
             refused.domain.name(),
             refused.name,
             refused.reason
@@ -180,8 +182,8 @@ fn table(out: &mut Page<String>, plan: &LibraryPlan) -> Result<()> {
     }
     for name in &plan.indirect {
         out.line(format_args!(
-            "  {:>10} {:>4}  {:<15} {:<22} {name}: indirect function",
-            "-", "-", "none", ""
+            "  {:>10} {:>4}  {:<15} {:<8} {:<22} {name}: indirect function",
+            "-", "-", "none", "-", ""
         ))?;
     }
     Ok(())

@@ -190,6 +190,7 @@ impl<W: Write> TextWriter<W> {
                 Took(took)
             ),
             CallEnd::RecordingStopped => write!(self.line, " <unfinished after {}>", Took(took)),
+            CallEnd::NotSeen => self.line.write_str(" <end not recorded>"),
         }
     }
 

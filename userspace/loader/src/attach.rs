@@ -44,6 +44,50 @@ pub struct Point {
     pub cookie: u64,
 }
 
+/// A function whose calls are traced.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TracedFunction {
+    /// Its probed entry.
+    pub entry: Point,
+    /// How the end of a call is seen.
+    pub end: End,
+}
+
+impl TracedFunction {
+    /// A function whose return the kernel probes ([`End::Return`]).
+    #[must_use]
+    pub const fn by_return(entry: Point) -> Self {
+        Self {
+            entry,
+            end: End::Return,
+        }
+    }
+}
+
+/// How the end of a function's calls is seen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum End {
+    /// The kernel replaces the return address on the stack, and runs a program when it is used. No
+    /// unwinder can pass such a frame, and no other stack may be used inside it.
+    Return,
+    /// At these instructions, which leave the function. Their cookies are that of the entry, or
+    /// that with [`gputrace_abi::cookie::Cookie::at_tail_call`].
+    Exits(Vec<Point>),
+    /// Not at all: records of calls have no end.
+    NotSeen,
+}
+
+impl End {
+    /// The instructions that leave the function, as far as they are probed.
+    #[must_use]
+    pub fn exits(&self) -> &[Point] {
+        match self {
+            Self::Exits(exits) => exits,
+            Self::Return | Self::NotSeen => &[],
+        }
+    }
+}
+
 /// A probe that the kernel refused, although others of the same request are attached.
 #[derive(Debug)]
 pub struct Failure {

@@ -19,7 +19,10 @@ use zerocopy::IntoBytes as _;
 
 use crate::{
     ProbeError, Ring,
-    attach::{Backend, PerfEvents, Point, Scope, Side, UprobeMulti, attach_all},
+    attach::{
+        Backend, End, Failure, PerfEvents, Point, Scope, Side, TracedFunction, UprobeMulti,
+        attach_all,
+    },
     cpus::{possible_cpus, present_cpus},
     extra,
     libbpf::{capture_messages, forget_messages, refused},
@@ -33,8 +36,9 @@ pub use crate::settings::{BackendChoice, CallLimit, Options};
 pub(crate) static OBJECT: &[u8] = include_bytes!(env!("GPUTRACE_PROBES_OBJECT"));
 
 /// Programs that are attached to functions, as opposed to tracepoints.
-const FUNCTION_PROGRAMS: [&str; 8] = [
+const FUNCTION_PROGRAMS: [&str; 9] = [
     "call_enter",
+    "call_enter_only",
     "call_exit",
     "call_leave",
     "code_objects_changed",
@@ -307,9 +311,9 @@ impl Calls {
         self.cpus
     }
 
-    /// Probes functions of the file at `path`. Returns are probed before entries, so that every
-    /// entry that is seen also has its return seen. The result holds the probes; dropping it
-    /// removes them.
+    /// Probes functions of the file at `path`. Ends are probed before entries, so that every entry
+    /// that is seen also has its end seen. A function whose end the kernel refuses to probe is not
+    /// probed. The result holds the probes; dropping it removes them.
     ///
     /// # Errors
     ///
@@ -318,67 +322,64 @@ impl Calls {
         &self,
         path: &Path,
         scope: Scope,
-        points: &[Point],
+        functions: &[TracedFunction],
     ) -> Result<Probes, ProbeError> {
         forget_messages();
-        let (returns, mut failures) = attach_all(
-            &*self.backend,
-            &self.program("call_leave")?,
-            path,
-            scope,
-            Side::Return,
-            points,
-        );
-        let points: Vec<Point> = points
-            .iter()
-            .copied()
-            .filter(|point| failures.iter().all(|failure| failure.point != *point))
+        let mut failures = Vec::new();
+        let mut attach = |program, side, points: &[Point]| -> Result<_, ProbeError> {
+            let (links, refused) = self.attach_all(program, path, scope, side, points)?;
+            let cookies: Vec<u64> = refused.iter().map(|failure| failure.point.cookie).collect();
+            failures.extend(refused);
+            Ok((links, cookies))
+        };
+        let of = |is_one: fn(&End) -> bool| {
+            let functions = functions
+                .iter()
+                .filter(move |function| is_one(&function.end));
+            functions.map(|function| function.entry)
+        };
+        let returns: Vec<Point> = of(|end| *end == End::Return).collect();
+        let exits = functions.iter().flat_map(|function| function.end.exits());
+        let exits: Vec<Point> = exits.copied().collect();
+        let (mut ends, mut refused) = attach("call_leave", Side::Return, &returns)?;
+        let (links, cookies) = attach("call_exit", Side::Entry, &exits)?;
+        ends.extend(links);
+        refused.extend(cookies);
+        let refused: HashSet<u64> = refused
+            .into_iter()
+            .map(|cookie| Cookie(cookie).of_entry().0)
             .collect();
-        let (entries, more) = attach_all(
-            &*self.backend,
-            &self.program("call_enter")?,
-            path,
-            scope,
-            Side::Entry,
-            &points,
-        );
-        failures.extend(more);
-        Ok(Probes::new(entries, returns, failures))
+        let whole = of(|end| *end != End::NotSeen);
+        let whole: Vec<Point> = whole
+            .filter(|entry| !refused.contains(&entry.cookie))
+            .collect();
+        let (mut entries, _) = attach("call_enter", Side::Entry, &whole)?;
+        let only: Vec<Point> = of(|end| *end == End::NotSeen).collect();
+        entries.extend(attach("call_enter_only", Side::Entry, &only)?.0);
+        Ok(Probes::new(entries, ends, failures))
     }
 
-    /// Probes functions of the file at `path` whose end is probed at the instructions that leave
-    /// them instead of at their return. `exits` are those instructions, with the cookies of their
-    /// functions (or those of [`gputrace_abi::cookie::Cookie::at_tail_call`]). Exits are probed
-    /// before entries. A function whose exits the kernel refuses is not probed; the refused exit is
-    /// listed in the result.
-    ///
-    /// # Errors
-    ///
-    /// [`ProbeError::BrokenObject`].
-    pub fn attach_with_exits(
+    /// Attaches a program to as many of `points` as the kernel accepts.
+    fn attach_all(
         &self,
+        program: &str,
         path: &Path,
         scope: Scope,
-        entries: &[Point],
-        exits: &[Point],
-    ) -> Result<Probes, ProbeError> {
-        forget_messages();
-        let backend = &*self.backend;
-        let program = self.program("call_exit")?;
-        let (ends, mut failures) = attach_all(backend, &program, path, scope, Side::Entry, exits);
-        let refused: HashSet<u64> = failures
-            .iter()
-            .map(|failure| Cookie(failure.point.cookie).of_entry().0)
-            .collect();
-        let entries: Vec<Point> = entries
-            .iter()
-            .copied()
-            .filter(|point| !refused.contains(&point.cookie))
-            .collect();
-        let program = self.program("call_enter")?;
-        let (links, failed) = attach_all(backend, &program, path, scope, Side::Entry, &entries);
-        failures.extend(failed);
-        Ok(Probes::new(links, ends, failures))
+        side: Side,
+        points: &[Point],
+    ) -> Result<(Vec<Link>, Vec<Failure>), ProbeError> {
+        if points.is_empty() {
+            return Ok(Default::default());
+        }
+        let program = self.program(program)?;
+        Ok(attach_all(
+            &*self.backend,
+            &program,
+            path,
+            scope,
+            side,
+            points,
+        ))
     }
 
     /// Watches places in the file at `path` that report something other than calls.

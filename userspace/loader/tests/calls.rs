@@ -30,7 +30,7 @@ use gputrace_abi::{
     record::{LongSpan, Span, kind},
 };
 use gputrace_loader::{
-    attach::{Point, Scope},
+    attach::{Point, Scope, TracedFunction},
     calls::{BackendChoice, Calls, Options},
     present_cpus,
 };
@@ -102,18 +102,20 @@ fn records(calls: &Calls) -> Vec<LongSpan> {
 }
 
 fn attach(calls: &Calls, functions: &[(*const (), Cookie)]) -> gputrace_loader::probes::Probes {
-    let points: Vec<Point> = functions
+    let functions: Vec<TracedFunction> = functions
         .iter()
-        .map(|(function, cookie)| Point {
-            offset: offset_of(*function),
-            cookie: cookie.0,
+        .map(|(function, cookie)| {
+            TracedFunction::by_return(Point {
+                offset: offset_of(*function),
+                cookie: cookie.0,
+            })
         })
         .collect();
     let probes = calls
         .attach(
             Path::new("/proc/self/exe"),
             Scope::Process(std::process::id()),
-            &points,
+            &functions,
         )
         .unwrap();
     assert!(probes.failures.is_empty(), "{:?}", probes.failures);
@@ -416,7 +418,11 @@ fn points_that_cannot_be_probed_are_named() {
     };
     let scope = Scope::Process(std::process::id());
     let probes = calls
-        .attach(Path::new("/proc/self/exe"), scope, &[good, bad])
+        .attach(
+            Path::new("/proc/self/exe"),
+            scope,
+            &[good, bad].map(TracedFunction::by_return),
+        )
         .unwrap();
     let failed: Vec<Point> = probes
         .failures

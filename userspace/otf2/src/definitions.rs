@@ -61,7 +61,15 @@ pub(crate) fn quality(quality: Quality) -> u8 {
 }
 
 /// Reasons why something had not ended, numbered from 1 in spans; 0 means none.
-pub(crate) const REASONS: [&str; 3] = ["thread_exited", "process_executed", "recording_stopped"];
+pub(crate) const REASONS: [&str; 4] = [
+    "thread_exited",
+    "process_executed",
+    "recording_stopped",
+    "end_not_recorded",
+];
+
+/// Number of the reason `recording_stopped`.
+pub(crate) const RECORDING_STOPPED: u8 = 3;
 
 /// A region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -27,7 +27,7 @@ use gputrace_timeline::{
 use crate::{
     FORMAT,
     api::{Api, NAMES, ROLE_DATA_TRANSFER, ROLE_FUNCTION},
-    definitions::{Definitions, REASONS, quality},
+    definitions::{Definitions, RECORDING_STOPPED, quality},
     spans::{Limits, Span, Spans},
     write,
 };
@@ -176,7 +176,8 @@ impl Otf2Exporter {
             CallEnd::Returned(_) => 0,
             CallEnd::ThreadExited => 1,
             CallEnd::Executed => 2,
-            CallEnd::RecordingStopped => REASONS.len() as u8,
+            CallEnd::RecordingStopped => RECORDING_STOPPED,
+            CallEnd::NotSeen => 4,
         };
         let span = Span {
             begin: call.begin,
@@ -232,7 +233,7 @@ impl Otf2Exporter {
                 .content
                 .definitions
                 .region(&name, category, ROLE_FUNCTION),
-            unfinished: if one.is_open { REASONS.len() as u8 } else { 0 },
+            unfinished: if one.is_open { RECORDING_STOPPED } else { 0 },
             ..Span::default()
         };
         let location = Location {
@@ -305,7 +306,7 @@ impl Otf2Exporter {
                 .and_then(|length| length.estimate_error())
                 .unwrap_or(u64::MAX),
             unfinished: if time.unfinished {
-                REASONS.len() as u8
+                RECORDING_STOPPED
             } else {
                 0
             },

@@ -156,10 +156,11 @@ impl Slices {
             .functions
             .get(&call.function)
             .and_then(|function| function.info.range);
-        let (track, drawn) = place(out, tracks, call, range)?;
-        let shape = match range {
-            Some(RangeKind::Mark) => EventType::Instant,
-            _ => EventType::SliceBegin,
+        let is_moment = range == Some(RangeKind::Mark) || call.how == CallEnd::NotSeen;
+        let (track, drawn) = place(out, tracks, call, range, is_moment)?;
+        let shape = match is_moment {
+            true => EventType::Instant,
+            false => EventType::SliceBegin,
         };
 
         out.bound_interning()?;
@@ -215,6 +216,9 @@ impl Slices {
             if let Some(why) = unfinished(call.how) {
                 annotations.named("unfinished", Value::Text(why));
             }
+            if call.how == CallEnd::NotSeen {
+                annotations.named("end", Value::Text("not recorded"));
+            }
             if function.info.function.probe_cost == ProbeCost::SingleStepped {
                 annotations.put(names.probe_cost, Value::Interned(*stepped));
             }
@@ -247,6 +251,7 @@ fn place<W: Write>(
     tracks: &mut Tracks,
     call: &Call,
     range: Option<RangeKind>,
+    is_moment: bool,
 ) -> io::Result<(u64, Drawn)> {
     let as_it_is = Drawn {
         begin: call.begin,
@@ -259,7 +264,7 @@ fn place<W: Write>(
     }
     let thread = tracks.thread(out, call.pid, call.tid)?;
     let track = thread.track();
-    if range == Some(RangeKind::Mark) {
+    if is_moment {
         return Ok((track, as_it_is));
     }
     let mut written = Ok(());
@@ -295,7 +300,7 @@ fn unknown(call: &Call) -> FunctionInfo {
 
 fn unfinished(how: CallEnd) -> Option<&'static str> {
     match how {
-        CallEnd::Returned(_) => None,
+        CallEnd::Returned(_) | CallEnd::NotSeen => None,
         CallEnd::ThreadExited => Some("its thread ended"),
         CallEnd::Executed => Some("its process executed another program"),
         CallEnd::RecordingStopped => Some("the recording stopped"),

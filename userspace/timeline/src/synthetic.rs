@@ -161,6 +161,7 @@ pub fn call_record(call: &Call) -> Vec<u8> {
         CallEnd::ThreadExited => (kind::UNFINISHED, 0, span_flags::THREAD_EXITED),
         CallEnd::Executed => (kind::UNFINISHED, 0, span_flags::EXECUTED),
         CallEnd::RecordingStopped => (kind::UNFINISHED, 0, span_flags::RECORDING_STOPPED),
+        CallEnd::NotSeen => (kind::SPAN, 0, span_flags::END_NOT_RECORDED),
     };
     let size = if long { LONG_SPAN_SIZE } else { SPAN_SIZE } as u16;
     let span = Span {
@@ -222,7 +223,7 @@ pub fn ledger(calls: &[Call], dropped: &[(u8, u32, usize, u64)]) -> Ledger {
         let row = find(&mut rows, call.domain, call.cpu);
         row.seen += 1;
         match call.how {
-            CallEnd::Returned(_) => row.written += 1,
+            CallEnd::Returned(_) | CallEnd::NotSeen => row.written += 1,
             _ => row.unfinished += 1,
         }
     }

@@ -59,12 +59,47 @@ pub struct PlannedProbe {
     pub address: u64,
     /// Place of the probe.
     pub site: Site,
-    /// Instructions that leave the function, if the end of a call is probed there; empty if it is
-    /// probed at the function's return.
-    pub exits: Vec<ExitSite>,
+    /// How the end of a call is seen.
+    pub end: EndSite,
     /// Source location of the function, e.g. `fib.cpp:12`; only for functions found by
     /// [`crate::functions`].
     pub source: Option<String>,
+}
+
+/// How the end of a function's calls is seen.
+///
+/// A probe on the return is cheaper than one on a `ret`, and sees every return. But the kernel
+/// replaces the return address on the stack for it. An exception, or the forced unwinding of a
+/// thread that ends, cannot pass such a frame, and a call that returns on another stack is killed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum EndSite {
+    /// By a probe on the return. Only for functions inside which no code but the library's runs.
+    Return,
+    /// By probes on the instructions that leave the function, in order of address. Not empty.
+    Exits(Vec<ExitSite>),
+    /// Not at all, for this reason: records of its calls have no end.
+    NotSeen(Unprobeable),
+}
+
+impl EndSite {
+    /// Stable machine-readable name, e.g. `not_seen`.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Return => "return",
+            Self::Exits(_) => "exits",
+            Self::NotSeen(_) => "not_seen",
+        }
+    }
+
+    /// The probed instructions that leave the function.
+    #[must_use]
+    pub fn exits(&self) -> &[ExitSite] {
+        match self {
+            Self::Exits(exits) => exits,
+            Self::Return | Self::NotSeen(_) => &[],
+        }
+    }
 }
 
 /// A place for a probe on an instruction that leaves a function.
@@ -257,7 +292,7 @@ impl LibraryFile {
                     domain,
                     address,
                     site,
-                    exits: Vec::new(),
+                    end: EndSite::Return,
                     source: None,
                 }),
                 Err(reason) => plan.refused.push(RefusedProbe {

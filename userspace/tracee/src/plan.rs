@@ -67,7 +67,7 @@ pub enum Unprobeable {
     #[error("its first instruction (opcode {0:#04x}) is not supported by uprobes")]
     Opcode(u8),
     /// Not an instruction, or cut off by the end of the code.
-    #[error("its first bytes are not an x86-64 instruction")]
+    #[error("its code cannot be decoded as x86-64 instructions")]
     Undecodable,
     /// The function is not called, but reached by a jump from the kernel or another part of the
     /// program.
@@ -89,8 +89,11 @@ pub enum Unprobeable {
     )]
     Loop,
     /// Entry and exit would be the same instruction.
-    #[error("it does nothing but return")]
+    #[error("its first instruction already leaves it")]
     OnlyReturn,
+    /// Every exit is a jump to other code, so the call goes on behind it.
+    #[error("it only jumps to other code, which returns in its place")]
+    OnlyJumps,
     /// The symbol is not in code that the file contains.
     #[error("its address is not in the file's code")]
     NotCode,

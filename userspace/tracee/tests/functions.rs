@@ -22,7 +22,7 @@ use std::{
 use gputrace_abi::domain::Domain;
 use gputrace_tracee::{
     functions::{self, Choice, ExitKind, Function},
-    library::{LibraryFile, LibraryPlan},
+    library::{EndSite, LibraryFile, LibraryPlan},
     plan::Unprobeable,
 };
 use tempfile::TempDir;
@@ -89,13 +89,13 @@ fn named<'a>(functions: &'a functions::Functions, name: &str) -> &'a Function {
     found.unwrap_or_else(|| panic!("{name} is not among {functions:?}"))
 }
 
-fn plan(program: &Path, by_exits: bool) -> LibraryPlan {
+fn plan(program: &Path, without_end: bool) -> LibraryPlan {
     let library = LibraryFile::open(program).unwrap();
     let all = functions::list(&library, Path::new("/nowhere"));
     functions::plan(&library, &all, 0, &mut |_| {
         Some(Choice {
             domain: Domain::Function,
-            by_exits,
+            without_end,
         })
     })
     .unwrap()
@@ -256,7 +256,7 @@ fn exits_are_where_objdump_sees_them() {
     ] {
         let program = build(&directory, options);
         let instructions = disassembled(&program);
-        let plan = plan(&program, true);
+        let plan = plan(&program, false);
         let library = LibraryFile::open(&program).unwrap();
         let at = |address: u64| library.elf().code_at(address).unwrap().0;
         let boundaries: BTreeSet<u64> = instructions
@@ -273,8 +273,8 @@ fn exits_are_where_objdump_sees_them() {
             let probe = plan.probes.iter().find(|probe| probe.name == name);
             let probe =
                 probe.unwrap_or_else(|| panic!("{options:?}: {name} of {:?}", plan.refused));
-            let found: BTreeSet<u64> = probe
-                .exits
+            let exits = probe.end.exits();
+            let found: BTreeSet<u64> = exits
                 .iter()
                 .filter(|exit| exit.kind == ExitKind::Return)
                 .map(|exit| exit.file_offset)
@@ -303,7 +303,7 @@ fn exits_are_where_objdump_sees_them() {
                 own.is_subset(&found),
                 "{options:?} {name}: {found:x?} {own:x?}"
             );
-            for exit in &probe.exits {
+            for exit in exits {
                 assert!(boundaries.contains(&exit.file_offset));
             }
         }
@@ -314,25 +314,53 @@ fn exits_are_where_objdump_sees_them() {
 fn what_cannot_be_traced_is_refused_for_its_reason() {
     let directory = TempDir::new().unwrap();
     let program = build(&directory, &["-O2", "-fcf-protection=none"]);
-    let plan = plan(&program, true);
+    let strict = plan(&program, false);
     let reason = |name: &str| {
-        let refused = plan.refused.iter().find(|refused| refused.name == name);
+        let refused = strict.refused.iter().find(|refused| refused.name == name);
         refused.map(|refused| refused.reason)
     };
     assert_eq!(reason("nothing"), Some(Unprobeable::OnlyReturn));
     assert_eq!(reason("never"), Some(Unprobeable::NoReturn));
     assert_eq!(reason("endless"), Some(Unprobeable::Loop));
     assert_eq!(reason("_start"), Some(Unprobeable::NotCalled));
+
+    // The same functions of a library are traced without their ends, except for the loop.
+    let lenient = plan(&program, true);
+    let end = |name: &str| {
+        let probe = lenient.probes.iter().find(|probe| probe.name == name);
+        probe.map(|probe| probe.end.clone())
+    };
+    let not_seen = |reason| Some(EndSite::NotSeen(reason));
+    assert_eq!(end("nothing"), not_seen(Unprobeable::OnlyReturn));
+    assert_eq!(end("never"), not_seen(Unprobeable::NoReturn));
+    assert_eq!(end("endless"), None);
+    assert!(matches!(end("plain"), Some(EndSite::Exits(_))));
 }
 
+/// Where a library was stripped, local functions and cold parts are known from its tables for
+/// unwinding: the exits are those that its symbols would give.
 #[test]
-fn interfaces_of_c_are_seen_at_their_return() {
+fn exits_of_stripped_libraries_are_the_same() {
     let directory = TempDir::new().unwrap();
-    let plan = plan(&build(&directory, &["-O2"]), false);
-    let exits = |name: &str| {
-        let probe = plan.probes.iter().find(|probe| probe.name == name).unwrap();
-        probe.exits.len()
-    };
-    assert_eq!(exits("plain"), 0);
-    assert_ne!(exits("_Z4manyl"), 0, "it may throw");
+    for options in [
+        &["-O2", "-fPIC", "-shared"][..],
+        &["-O3", "-fPIC", "-shared", "-fcf-protection=full"],
+    ] {
+        let whole = build(&directory, options);
+        let stripped = directory.path().join("stripped.so");
+        run(Command::new("strip").arg("-o").arg(&stripped).arg(&whole));
+        let (with, without) = (plan(&whole, true), plan(&stripped, true));
+        let end = |plan: &LibraryPlan, name: &str| {
+            let probe = plan.probes.iter().find(|probe| probe.name == name);
+            probe.map(|probe| probe.end.clone())
+        };
+        for name in ["_ZN5space7visibleEld", "_Z4manyl", "plain"] {
+            let known = end(&with, name);
+            assert!(
+                matches!(known, Some(EndSite::Exits(_))),
+                "{options:?} {name}: {known:?}"
+            );
+            assert_eq!(end(&without, name), known, "{options:?} {name}");
+        }
+    }
 }

@@ -54,6 +54,8 @@ pub struct Summary {
     /// The unfinished calls that were open longest, longest first.
     unfinished: Vec<Call>,
     unfinished_calls: u64,
+    /// Number of calls whose end is not recorded, by function.
+    without_end: BTreeMap<String, u64>,
     notices: Vec<String>,
     more_notices: u64,
     ledger: Option<Ledger>,
@@ -156,7 +158,14 @@ impl Summary {
                     durations.add(age);
                 }
             }
-            _ => {
+            CallEnd::NotSeen => {
+                let name = self.functions.name(call.function);
+                match self.without_end.get_mut(name) {
+                    Some(calls) => *calls += 1,
+                    None => _ = self.without_end.insert(name.to_owned(), 1),
+                }
+            }
+            CallEnd::ThreadExited | CallEnd::Executed | CallEnd::RecordingStopped => {
                 self.unfinished_calls += 1;
                 let at = self
                     .unfinished

@@ -22,6 +22,9 @@ use gputrace_timeline::event::CallEnd;
 use super::{Durations, Summary, render_gpu};
 use gputrace_export::{functions::group_title, loss};
 
+/// Maximum number of functions listed whose calls have no recorded end: those called most often.
+const LISTED_WITHOUT_END: usize = 10;
+
 /// Maximum number of processes listed: those with the most calls.
 const LISTED_PROCESSES: usize = 20;
 
@@ -37,10 +40,12 @@ pub(super) fn render(summary: &Summary, out: &mut Page<impl Write>) -> fmt::Resu
     summary.counters.render(out)?;
     processes(summary, out)?;
     unfinished(summary, out)?;
+    without_end(summary, out)?;
     notices(summary, out)?;
     account(summary, out)?;
     if summary.groups.is_empty()
         && summary.unfinished_calls == 0
+        && summary.without_end.is_empty()
         && !summary.gpu.any()
         && !summary.observed.any()
         && !summary.counters.any()
@@ -161,6 +166,31 @@ fn processes(summary: &Summary, out: &mut Page<impl Write>) -> fmt::Result {
     Ok(())
 }
 
+/// The calls whose end is not recorded.
+fn without_end(summary: &Summary, out: &mut Page<impl Write>) -> fmt::Result {
+    let all: u64 = summary.without_end.values().sum();
+    if all == 0 {
+        return Ok(());
+    }
+    let mut names: Vec<(&String, &u64)> = summary.without_end.iter().collect();
+    names.sort_by_key(|(name, calls)| (std::cmp::Reverse(**calls), *name));
+    let more = names.len().saturating_sub(LISTED_WITHOUT_END);
+    let mut listed: Vec<String> = names
+        .iter()
+        .take(LISTED_WITHOUT_END)
+        .map(|(name, calls)| format!("{name} {calls}"))
+        .collect();
+    if more > 0 {
+        listed.push(format!("and {more} more"));
+    }
+    out.paragraph(format_args!("No end recorded: {}", count(all, "call")))?;
+    out.line(format_args!(
+        "  {}. Only the entries of these functions are probed: a probe on a return could end the \
+         program.",
+        listed.join(", ")
+    ))
+}
+
 fn unfinished(summary: &Summary, out: &mut Page<impl Write>) -> fmt::Result {
     if summary.unfinished_calls == 0 {
         return Ok(());
@@ -172,7 +202,7 @@ fn unfinished(summary: &Summary, out: &mut Page<impl Write>) -> fmt::Result {
     ];
     for call in &summary.unfinished {
         let why = match call.how {
-            CallEnd::Returned(_) => "its return",
+            CallEnd::Returned(_) | CallEnd::NotSeen => "its return",
             CallEnd::ThreadExited => "the end of its thread",
             CallEnd::Executed => "exec of another program",
             CallEnd::RecordingStopped => "the end of the recording",

@@ -104,7 +104,8 @@ impl WallClockExporter {
         if self.aside.contains(&call.function) {
             return;
         }
-        self.unfinished += u64::from(!matches!(call.how, CallEnd::Returned(_)));
+        let is_over = matches!(call.how, CallEnd::Returned(_) | CallEnd::NotSeen);
+        self.unfinished += u64::from(!is_over);
         let threads = self.threads.entry(call.pid).or_default();
         threads.entry(call.tid).or_default().take(call);
     }

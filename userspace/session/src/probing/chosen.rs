@@ -1,18 +1,23 @@
 //! Chooses the functions of a library that are traced, and describes them to the eBPF programs and
 //! in the capture.
 
+use std::path::Path;
+
 use gputrace_abi::{cookie::Cookie, domain::Domain, gpu::role, values::ReadPlan};
-use gputrace_capture::meta::{Function, ProbeCost, ValueKind};
+use gputrace_capture::meta::{EndProbe, Function, ProbeCost, ValueKind};
 use gputrace_catalog::Signature;
-use gputrace_loader::{attach::Point, probes::Hook};
+use gputrace_loader::{
+    attach::{End, Point, TracedFunction},
+    probes::Hook,
+};
 use gputrace_tracee::{
     elf::ElfError,
-    functions::ExitKind,
-    library::{LibraryFile, LibraryPlan, PlannedProbe},
+    functions::{ExitKind, probe_exits},
+    library::{EndSite, ExitSite, LibraryFile, LibraryPlan, PlannedProbe},
     plan::CostClass,
 };
 
-use super::report::shown_name;
+use super::{extra::DEBUG_ROOT, report::shown_name};
 use crate::request::FunctionFilter;
 
 /// Chooses functions of a library by domain and filter.
@@ -25,7 +30,7 @@ pub fn plan(
     domains: &[Domain],
     functions: &FunctionFilter,
 ) -> Result<LibraryPlan, ElfError> {
-    file.plan(&|name: &str| {
+    let mut plan = file.plan(&|name: &str| {
         let name = gputrace_catalog::plain_name(name);
         // The functions that allocate memory are also needed if only memory is recorded. They are
         // then recorded in its domain, so that their calls are neither shown nor counted among the
@@ -41,7 +46,12 @@ pub fn plan(
         } else {
             of_memory().then_some(Domain::MemoryAllocation)
         }
-    })
+    })?;
+    // Inside other functions of ROCm, only its own code runs.
+    probe_exits(file, Path::new(DEBUG_ROOT), &mut plan, &|probe| {
+        gputrace_catalog::runs_callbacks(&probe.name)
+    });
+    Ok(plan)
 }
 
 /// Cookie of a traced function: what the eBPF programs need to know about it.
@@ -158,16 +168,49 @@ pub(crate) fn describe(id: u32, probe: &PlannedProbe, hip: Option<u16>) -> Funct
             CostClass::SingleStepped => ProbeCost::SingleStepped,
         },
         parameters: signature.map(|signature| signature.parameters_in(hip)),
-        returns: if probe
-            .exits
-            .iter()
-            .any(|exit| exit.kind == ExitKind::TailCall)
-        {
-            // A tail call: the return value of the other function is not observed.
-            ValueKind::Void
-        } else {
+        end_probe: match probe.end {
+            EndSite::Return => EndProbe::Return,
+            EndSite::Exits(_) => EndProbe::Exits,
+            EndSite::NotSeen(_) => EndProbe::NotSeen,
+        },
+        returns: if returns_itself(probe) {
             signature.map_or(ValueKind::Word, Signature::return_kind)
+        } else {
+            ValueKind::Void
         },
         source: probe.source.clone().unwrap_or_default(),
+    }
+}
+
+/// Whether the return value is that of the function itself, and seen. After a jump to another
+/// function, that one returns.
+fn returns_itself(probe: &PlannedProbe) -> bool {
+    match &probe.end {
+        EndSite::Return => true,
+        EndSite::Exits(exits) => exits.iter().all(|exit| exit.kind == ExitKind::Return),
+        EndSite::NotSeen(_) => false,
+    }
+}
+
+/// Where a function is probed, with its `cookie`.
+pub(crate) fn traced(probe: &PlannedProbe, cookie: Cookie) -> TracedFunction {
+    let exit = |exit: &ExitSite| Point {
+        offset: exit.file_offset,
+        cookie: match exit.kind {
+            ExitKind::Return => cookie,
+            ExitKind::TailCall => cookie.at_tail_call(),
+        }
+        .0,
+    };
+    TracedFunction {
+        entry: Point {
+            offset: probe.site.file_offset,
+            cookie: cookie.0,
+        },
+        end: match &probe.end {
+            EndSite::Return => End::Return,
+            EndSite::Exits(exits) => End::Exits(exits.iter().map(exit).collect()),
+            EndSite::NotSeen(_) => End::NotSeen,
+        },
     }
 }

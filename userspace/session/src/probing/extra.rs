@@ -17,7 +17,7 @@ use super::named::LibraryName;
 use crate::{SessionError, request::FunctionFilter};
 
 /// Where distributions install separate debug information.
-const DEBUG_ROOT: &str = "/usr/lib/debug";
+pub(super) const DEBUG_ROOT: &str = "/usr/lib/debug";
 /// Maximum number of function names listed in one message.
 const NAMED: usize = 5;
 
@@ -176,13 +176,13 @@ impl ExtraFunctions {
             {
                 return Some(Choice {
                     domain: Domain::Function,
-                    by_exits: true,
+                    without_end: false,
                 });
             }
             // ROCm's own functions are recorded only in their own domains.
             (of_library(function) && domain(function).is_none()).then_some(Choice {
                 domain: Domain::Library,
-                by_exits: false,
+                without_end: true,
             })
         };
         // Checked before any function is disassembled.

@@ -8,7 +8,7 @@ use std::{collections::BTreeSet, path::PathBuf, sync::Arc, time::Instant};
 use gputrace_abi::domain::Domain;
 use gputrace_collect::{CollectorHandle, clocks};
 use gputrace_loader::{
-    attach::{Failure, Point, Scope},
+    attach::{Failure, Point, Scope, TracedFunction},
     calls::Calls,
     probes::{Hook, Probes},
 };
@@ -47,10 +47,8 @@ struct Instrumented {
     file: LibraryFile,
     /// Soname and build id, if the user named this library.
     chosen: Option<String>,
-    points: Vec<Point>,
-    /// Functions whose end is probed at the instructions that leave them, and those instructions.
-    entries: Vec<Point>,
-    exits: Vec<Point>,
+    /// Functions whose calls are traced, except [`Instrumented::own`].
+    traced: Vec<TracedFunction>,
     /// Functions whose probes can be removed one by one.
     own: Own,
     /// Functions that report the GPU's work and are not traced as calls.
@@ -102,13 +100,8 @@ impl Instrumented {
                 .push(calls.watch(*hook, &path, scope, &[point])?);
         }
         let mut failures = limiter.attach(calls, &path, scope, &self.own)?;
-        if !self.entries.is_empty() {
-            let mut probes = calls.attach_with_exits(&path, scope, &self.entries, &self.exits)?;
-            failures.append(&mut probes.failures);
-            self.probes.push(probes);
-        }
-        if !self.points.is_empty() {
-            let mut probes = calls.attach(&path, scope, &self.points)?;
+        if !self.traced.is_empty() {
+            let mut probes = calls.attach(&path, scope, &self.traced)?;
             failures.append(&mut probes.failures);
             self.probes.push(probes);
         }
@@ -117,7 +110,7 @@ impl Instrumented {
 
     /// How many functions are traced.
     fn functions(&self) -> usize {
-        self.points.len() + self.entries.len() + self.own.len()
+        self.traced.len() + self.own.len()
     }
 
     /// Whether all processes of `scope` have the probes, or none are needed.

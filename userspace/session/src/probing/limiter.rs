@@ -13,12 +13,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use gputrace_abi::{cookie::Cookie, counters::CallRate, domain::Domain};
+use gputrace_abi::{cookie::Cookie, counters::CallRate};
 use gputrace_analysis::costs;
 use gputrace_capture::meta::Function;
 use gputrace_loader::{
     ProbeError,
-    attach::{Failure, Point, Scope},
+    attach::{Failure, Scope, TracedFunction},
     calls::Calls,
     probes::Probes,
 };
@@ -47,16 +47,20 @@ struct Limited {
     is_cooled: bool,
 }
 
-/// The functions of a file that have links of their own: id, entry, and the instructions that leave
-/// the function, if its end is probed there.
+/// The functions of a file that have links of their own.
 #[derive(Debug, Default)]
-pub(crate) struct Own(Vec<(u32, Point, Vec<Point>)>);
+pub(crate) struct Own(Vec<TracedFunction>);
 
 impl Own {
     /// Number of functions.
     pub(crate) fn len(&self) -> usize {
         self.0.len()
     }
+}
+
+/// Number of a function in the capture.
+fn id(function: &TracedFunction) -> u32 {
+    Cookie(function.entry.cookie).function()
 }
 
 /// All limited functions.
@@ -77,8 +81,7 @@ impl ProbeLimiter {
 
     /// Adds a limited function.
     pub(crate) fn limit(&mut self, function: &Function) {
-        let domain = Domain::from_id(function.domain);
-        let cost = costs::of_call(function.probe_cost, domain, *costs::MACHINE_STEP);
+        let cost = costs::of_call(function, *costs::MACHINE_STEP);
         self.functions.insert(
             function.id,
             Limited {
@@ -92,38 +95,21 @@ impl ProbeLimiter {
         );
     }
 
-    /// Moves the limited functions out of a file's points: those whose returns are probed
-    /// (`points`), and those that are left at `exits`. If there are too many for links of their
-    /// own, they stay there.
-    pub(crate) fn take(
-        &mut self,
-        points: &mut Vec<Point>,
-        entries: &mut Vec<Point>,
-        exits: &mut Vec<Point>,
-    ) -> Own {
-        let is_limited = |point: &Point| Cookie(point.cookie).is_limited();
-        let count = points
+    /// Moves the limited functions out of a file's `traced` functions. If there are too many for
+    /// links of their own, they stay there.
+    pub(crate) fn take(&mut self, traced: &mut Vec<TracedFunction>) -> Own {
+        let is_limited = |function: &TracedFunction| Cookie(function.entry.cookie).is_limited();
+        let count = traced
             .iter()
-            .chain(&*entries)
-            .filter(|point| is_limited(point))
+            .filter(|function| is_limited(function))
             .count();
         if self.own + count > MOST {
             return Own::default();
         }
         self.own += count;
-        let mut leaves: HashMap<u64, Vec<Point>> = HashMap::new();
-        for exit in exits.extract_if(.., |exit| is_limited(exit)) {
-            let entry = Cookie(exit.cookie).of_entry().0;
-            leaves.entry(entry).or_default().push(exit);
-        }
-        let own = points
-            .extract_if(.., |point| is_limited(point))
-            .chain(entries.extract_if(.., |point| is_limited(point)))
-            .map(|entry| {
-                let exits = leaves.remove(&entry.cookie).unwrap_or_default();
-                (Cookie(entry.cookie).function(), entry, exits)
-            });
-        Own(own.collect())
+        Own(traced
+            .extract_if(.., |function| is_limited(function))
+            .collect())
     }
 
     /// Probes the functions of the file at `path` that have links of their own, for `scope`.
@@ -140,16 +126,12 @@ impl ProbeLimiter {
         own: &Own,
     ) -> Result<Vec<Failure>, ProbeError> {
         let mut failures = Vec::new();
-        for (function, entry, exits) in &own.0 {
-            let limited = self.functions.get_mut(function);
+        for function in &own.0 {
+            let limited = self.functions.get_mut(&id(function));
             let Some(limited) = limited.filter(|limited| !limited.is_cooled) else {
                 continue;
             };
-            let entry = slice::from_ref(entry);
-            let mut probes = match exits.as_slice() {
-                [] => calls.attach(path, scope, entry)?,
-                exits => calls.attach_with_exits(path, scope, entry, exits)?,
-            };
+            let mut probes = calls.attach(path, scope, slice::from_ref(function))?;
             failures.append(&mut probes.failures);
             limited.probes.push(probes);
         }
@@ -197,8 +179,8 @@ impl ProbeLimiter {
 
     /// Takes out the probes of a file that is no longer used.
     pub(crate) fn release(&mut self, own: &Own) -> Vec<Probes> {
-        let functions = own.0.iter().map(|(function, ..)| function);
-        let limited = functions.filter_map(|function| self.functions.remove(function));
+        let functions = own.0.iter().map(id);
+        let limited = functions.filter_map(|function| self.functions.remove(&function));
         let released: Vec<Probes> = limited.flat_map(|limited| limited.probes).collect();
         self.own = self.own.saturating_sub(own.len());
         released
@@ -259,7 +241,9 @@ impl Limited {
 
 #[cfg(test)]
 mod tests {
+    use gputrace_abi::domain::Domain;
     use gputrace_capture::meta::ProbeCost;
+    use gputrace_loader::attach::{End, Point};
 
     use super::*;
 
@@ -273,29 +257,18 @@ mod tests {
     }
 
     #[test]
-    fn limited_functions_are_taken_with_their_exits() {
+    fn limited_functions_are_taken() {
         let mut limiter = ProbeLimiter::default();
-        let mut points = vec![point(1, 0x10, false), point(2, 0x20, true)];
-        let mut entries = vec![point(3, 0x30, true), point(4, 0x40, false)];
-        let tail = Point {
-            cookie: Cookie(point(3, 0, true).cookie).at_tail_call().0,
-            ..point(3, 0x38, true)
-        };
-        let mut exits = vec![point(3, 0x34, true), point(4, 0x44, false), tail];
-        let own = limiter.take(&mut points, &mut entries, &mut exits);
-        assert_eq!(points, [point(1, 0x10, false)]);
-        assert_eq!(entries, [point(4, 0x40, false)]);
-        assert_eq!(exits, [point(4, 0x44, false)]);
-        let expected = [
-            (2, point(2, 0x20, true), vec![]),
-            (3, point(3, 0x30, true), vec![point(3, 0x34, true), tail]),
-        ];
-        assert_eq!(own.0, expected);
+        let one = |id, is_limited| TracedFunction::by_return(point(id, id.into(), is_limited));
+        let mut traced = vec![one(1, false), one(2, true), one(3, true), one(4, false)];
+        traced[1].end = End::Exits(vec![point(2, 0x34, true)]);
+        let taken = vec![traced[1].clone(), traced[2].clone()];
+        let own = limiter.take(&mut traced);
+        assert_eq!(traced, [one(1, false), one(4, false)]);
+        assert_eq!(own.0, taken);
         // If there are too many functions, they stay together.
-        let mut many: Vec<_> = (0..=MOST as u32)
-            .map(|id| point(id, id.into(), true))
-            .collect();
-        let own = limiter.take(&mut many, &mut Vec::new(), &mut Vec::new());
+        let mut many: Vec<_> = (0..=MOST as u32).map(|id| one(id, true)).collect();
+        let own = limiter.take(&mut many);
         assert_eq!((own.len(), many.len()), (0, MOST + 1));
     }
 

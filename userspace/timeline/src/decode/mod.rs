@@ -151,6 +151,7 @@ pub(crate) fn span(raw: RawRecord<'_>) -> Option<LongSpan> {
 pub(crate) fn call(record: &LongSpan) -> Call {
     let span = &record.span;
     let how = match span.header.kind {
+        kind::SPAN if span.flags & span_flags::END_NOT_RECORDED != 0 => CallEnd::NotSeen,
         kind::SPAN => CallEnd::Returned(span.result),
         _ if span.flags & span_flags::THREAD_EXITED != 0 => CallEnd::ThreadExited,
         _ if span.flags & span_flags::EXECUTED != 0 => CallEnd::Executed,

@@ -283,7 +283,7 @@ impl Ranges {
     fn stop(&mut self, id: u64, call: &Call, ready: &mut impl Extend<Event>) {
         match self.free.remove(&(call.pid, id)) {
             Some(open) => {
-                let how = open.call.how;
+                let how = open.how();
                 self.emit(open.over(call.end, how), ready);
             }
             None => self.unmatched += 1,
@@ -309,7 +309,7 @@ impl Ranges {
             self.emit(open.over(call.begin, CallEnd::RecordingStopped), ready);
         }
         annotate_more(&mut ended.call, call);
-        let how = ended.call.how;
+        let how = ended.how();
         self.emit(ended.over(call.end, how), ready);
     }
 

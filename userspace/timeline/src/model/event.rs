@@ -162,10 +162,15 @@ pub enum CallEnd {
     Executed,
     /// It was still open when the recording stopped.
     RecordingStopped,
+    /// Nobody saw: only the entry of its function is probed ([`EndProbe::NotSeen`]). Its `end` is
+    /// its `begin`.
+    ///
+    /// [`EndProbe::NotSeen`]: gputrace_capture::meta::EndProbe::NotSeen
+    NotSeen,
 }
 
 impl CallEnd {
-    /// Why the call did not return, as output formats spell it; `None` if it did return.
+    /// Why the end of the call is not its return, as output formats spell it; `None` if it is.
     #[must_use]
     pub const fn reason(self) -> Option<&'static str> {
         match self {
@@ -173,6 +178,7 @@ impl CallEnd {
             Self::ThreadExited => Some("thread_exited"),
             Self::Executed => Some("process_executed"),
             Self::RecordingStopped => Some("recording_stopped"),
+            Self::NotSeen => Some("end_not_recorded"),
         }
     }
 }

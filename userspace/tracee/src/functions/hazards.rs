@@ -62,14 +62,6 @@ pub fn hazard(name: &str) -> Option<Unprobeable> {
         .then_some(Unprobeable::ReturnAddress)
 }
 
-/// Whether an exception may leave a function with this name. A probe on its return replaces the
-/// return address; an exception would then end the program, because the unwinder cannot pass it.
-/// Functions of C interfaces do not throw; mangled names are those of C++ and Rust.
-#[must_use]
-pub fn may_throw(name: &str) -> bool {
-    name.starts_with("_Z") || name.starts_with("_R")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -13,6 +13,7 @@ mod exits;
 mod hazards;
 mod plan;
 mod sections;
+mod unwind;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -29,8 +30,8 @@ use crate::{
 
 pub use debug::Source;
 pub use exits::{Code, Exit, ExitKind, Exits, find_exits};
-pub use hazards::{hazard, may_throw};
-pub use plan::{Choice, plan};
+pub use hazards::hazard;
+pub use plan::{Choice, plan, probe_exits};
 use sections::Sections;
 
 /// A function with code of its own.
@@ -63,6 +64,9 @@ pub struct Functions {
     /// Parts of functions that compilers moved elsewhere because they are rarely executed
     /// (`NAME.cold`). They are entered by jumps, not by calls.
     pub cold: Vec<Range<u64>>,
+    /// Code without a name, in order of address, if the file was stripped: local functions and cold
+    /// parts. Known from the tables for unwinding.
+    pub unnamed: Vec<Range<u64>>,
     /// Names of functions that exist only inlined into others.
     pub inlined: BTreeSet<String>,
     /// The separate debug file that was used, if any.
@@ -180,6 +184,9 @@ pub fn list(library: &LibraryFile, debug_root: &Path) -> Functions {
         .collect();
     found.cold.sort_by_key(|part| part.start);
     functions.cold = found.cold;
+    if !has_symbols {
+        unwind::complete(&unwind::ranges(&own), &mut functions);
+    }
     functions
 }
 

@@ -1,18 +1,20 @@
 //! Plans the probes on chosen functions.
 
-use std::{cell::RefCell, collections::HashMap, ops::Range, os::unix::fs::FileExt as _};
+use std::{
+    cell::RefCell, collections::HashMap, ops::Range, os::unix::fs::FileExt as _, path::Path,
+};
 
 use gputrace_abi::domain::Domain;
 use iced_x86::{Decoder, DecoderOptions};
 
 use super::{
     Code, Function, Functions,
-    exits::{MAX_SIZE, cost, find_exits},
-    hazard, may_throw,
+    exits::{Exit, ExitKind, MAX_SIZE, cost, find_exits},
+    hazard,
 };
 use crate::{
     elf::ElfError,
-    library::{ExitSite, LibraryFile, LibraryPlan, PlannedProbe, RefusedProbe},
+    library::{EndSite, ExitSite, LibraryFile, LibraryPlan, PlannedProbe, RefusedProbe},
     plan::Unprobeable,
 };
 
@@ -24,15 +26,15 @@ const PAGE: u64 = 1 << 16;
 pub struct Choice {
     /// The domain in which its calls are recorded.
     pub domain: Domain,
-    /// Whether calls are seen to end at the instructions that leave the function, even if its name
-    /// is not a C++ or Rust name.
-    pub by_exits: bool,
+    /// Whether the function is traced without ends of calls ([`EndSite::NotSeen`]) if the
+    /// instructions that leave it cannot be probed. Otherwise it is refused then.
+    pub without_end: bool,
 }
 
 /// Plans probes on the functions that `choose` selects and that have at least `least` instructions.
 ///
-/// For functions with C++ or Rust names, and others if so chosen, the end of a call is probed at
-/// the instructions that leave the function ([`PlannedProbe::exits`]), so that exceptions can pass.
+/// The end of a call is probed at the instructions that leave the function, never at its return:
+/// nothing is known about such code, so it may throw exceptions and switch stacks.
 ///
 /// # Errors
 ///
@@ -89,23 +91,13 @@ fn one(
         Ok(site) => site,
         Err(reason) => return Ok(Err(reason)),
     };
-    let by_exits = choice.by_exits || function.names.iter().any(|name| may_throw(name));
-    let exits = if by_exits {
-        exit_sites(code, function)
-    } else {
-        Ok(Vec::new())
-    };
-    let exits = match exits {
-        Ok(exits) => exits,
+    let end = match exit_sites(code, function, site.file_offset) {
+        // Each round of the loop would count as a call.
+        Err(Unprobeable::Loop) => return Ok(Err(Unprobeable::Loop)),
+        exits if choice.without_end => end_or_none(exits),
+        Ok(exits) => EndSite::Exits(exits),
         Err(reason) => return Ok(Err(reason)),
     };
-    // If two programs are attached to one instruction, their order is undefined.
-    if exits
-        .iter()
-        .any(|exit| exit.file_offset == site.file_offset)
-    {
-        return Ok(Err(Unprobeable::OnlyReturn));
-    }
     let mut names = function.names.clone();
     Ok(Ok(Some(PlannedProbe {
         name: names.remove(0),
@@ -114,30 +106,78 @@ fn one(
         domain: choice.domain,
         address: function.address,
         site,
-        exits,
+        end,
         source: function.source.as_ref().map(ToString::to_string),
     })))
 }
 
-/// File offsets and costs of a function's exits.
-fn exit_sites(code: &FileCode<'_>, function: &Function) -> Result<Vec<ExitSite>, Unprobeable> {
+/// Probes the ends of the `wanted` functions of a plan at the instructions that leave them, in place
+/// of their returns. Calls of functions for which that is not possible have no end
+/// ([`EndSite::NotSeen`]). Separate debug files are looked for under `debug_root`.
+pub fn probe_exits(
+    library: &LibraryFile,
+    debug_root: &Path,
+    plan: &mut LibraryPlan,
+    wanted: &dyn Fn(&PlannedProbe) -> bool,
+) {
+    let probes = plan.probes.iter_mut().filter(|probe| wanted(probe));
+    let mut probes = probes.peekable();
+    if probes.peek().is_none() {
+        return;
+    }
+    let functions = super::list(library, debug_root);
+    let code = FileCode {
+        library,
+        functions: &functions,
+        pages: RefCell::default(),
+    };
+    for probe in probes {
+        let at = functions
+            .list
+            .binary_search_by_key(&probe.address, |function| function.address);
+        let function = at.ok().and_then(|at| functions.list.get(at));
+        let exits = function.map(|function| exit_sites(&code, function, probe.site.file_offset));
+        probe.end = end_or_none(exits.unwrap_or(Err(Unprobeable::UnknownSize)));
+    }
+}
+
+/// The probes at `exits`. None if there are no such instructions, or if the call goes on behind all
+/// of them: it would seem to end at once.
+fn end_or_none(exits: Result<Vec<ExitSite>, Unprobeable>) -> EndSite {
+    match exits {
+        Ok(exits) if exits.iter().all(|exit| exit.kind == ExitKind::TailCall) => {
+            EndSite::NotSeen(Unprobeable::OnlyJumps)
+        }
+        Ok(exits) => EndSite::Exits(exits),
+        Err(reason) => EndSite::NotSeen(reason),
+    }
+}
+
+/// File offsets and costs of a function's exits. `entry` is the file offset of the probe on its
+/// entry.
+fn exit_sites(
+    code: &FileCode<'_>,
+    function: &Function,
+    entry: u64,
+) -> Result<Vec<ExitSite>, Unprobeable> {
     let found = find_exits(code, function.address, function.size)?;
-    found
-        .exits
-        .iter()
-        .map(|exit| {
-            let (file_offset, _) = code
-                .library
-                .elf()
-                .code_at(exit.address)
-                .ok_or(Unprobeable::NotCode)?;
-            Ok(ExitSite {
-                file_offset,
-                kind: exit.kind,
-                cost: cost(code, exit)?,
-            })
+    let site = |exit: &Exit| {
+        let (file_offset, _) = code
+            .library
+            .elf()
+            .code_at(exit.address)
+            .ok_or(Unprobeable::NotCode)?;
+        // If two programs are attached to one instruction, their order is undefined.
+        if file_offset == entry {
+            return Err(Unprobeable::OnlyReturn);
+        }
+        Ok(ExitSite {
+            file_offset,
+            kind: exit.kind,
+            cost: cost(code, exit)?,
         })
-        .collect()
+    };
+    found.exits.iter().map(site).collect()
 }
 
 /// Number of instructions of a function, without its parts elsewhere.
@@ -202,19 +242,22 @@ impl Code for FileCode<'_> {
     }
 
     fn is_function(&self, address: u64) -> bool {
-        let found = self
+        let named = self
             .functions
             .list
             .binary_search_by_key(&address, |function| function.address);
-        found.is_ok()
+        named.is_ok()
+            || around(&self.functions.unnamed, address).is_some_and(|part| part.start == address)
     }
 
     fn cold_part(&self, address: u64) -> Option<Range<u64>> {
-        let after = self
-            .functions
-            .cold
-            .partition_point(|part| part.start <= address);
-        let part = self.functions.cold.get(after.checked_sub(1)?)?;
-        part.contains(&address).then(|| part.clone())
+        around(&self.functions.cold, address).or_else(|| around(&self.functions.unnamed, address))
     }
+}
+
+/// The one of the sorted `parts` that contains an address.
+fn around(parts: &[Range<u64>], address: u64) -> Option<Range<u64>> {
+    let after = parts.partition_point(|part| part.start <= address);
+    let part = parts.get(after.checked_sub(1)?)?;
+    part.contains(&address).then(|| part.clone())
 }

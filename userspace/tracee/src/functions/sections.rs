@@ -55,6 +55,16 @@ impl<'a> Sections<'a> {
         }
     }
 
+    /// Address of a section in the file's own address space, and its bytes as by [`Self::bytes`].
+    pub(super) fn placed(&self, name: &str) -> Option<(u64, Cow<'_, [u8]>)> {
+        let address = match &self.data {
+            Data::File(cache) => address(cache, name),
+            #[cfg(test)]
+            Data::Bytes(slice) => address(*slice, name),
+        };
+        Some((address?, self.bytes(name)?))
+    }
+
     /// Calls `each` with name, address and size of every function in `.symtab`. Returns whether
     /// there is such a table.
     pub(super) fn symbols(&self, each: &mut dyn FnMut(&str, u64, u64)) -> bool {
@@ -100,6 +110,11 @@ fn bytes<'data, R: ReadRef<'data>>(data: R, name: &str) -> Option<Cow<'data, [u8
         return None;
     }
     compressed.decompress().ok()
+}
+
+fn address<'data, R: ReadRef<'data>>(data: R, name: &str) -> Option<u64> {
+    let file = ElfFile64::<LE, R>::parse(data).ok()?;
+    Some(file.section_by_name(name)?.address())
 }
 
 fn symbols<'data, R: ReadRef<'data>>(data: R, each: &mut dyn FnMut(&str, u64, u64)) -> Option<()> {

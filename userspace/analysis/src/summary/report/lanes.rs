@@ -115,7 +115,7 @@ impl Overview {
             Event::Call(call) if call.depth == 0 => {
                 let name = self.functions.name(call.function);
                 let name = number(&mut self.names, name);
-                let open = !matches!(call.how, CallEnd::Returned(_));
+                let open = !matches!(call.how, CallEnd::Returned(_) | CallEnd::NotSeen);
                 self.span(
                     Place::Thread(call.pid, call.tid),
                     name,

@@ -9,7 +9,7 @@ use std::{
 use gputrace_abi::{cookie::Cookie, domain::Domain};
 use gputrace_loader::{
     ProbeError,
-    attach::{Point, Scope},
+    attach::{Point, Scope, TracedFunction},
     calls::{BackendChoice, Calls, Options},
     layout::task_pid,
     tasks::Tasks,
@@ -395,8 +395,12 @@ fn trial(backend: BackendChoice, target: Target) -> Result<(), ProbeError> {
         Target::Any => calls.add_every_process()?,
         Target::ThisProcess => calls.add_target(pid, 0)?,
     }
-    let point = point()?;
-    let probes = calls.attach(Path::new("/proc/self/exe"), Scope::Process(pid), &[point])?;
+    let function = TracedFunction::by_return(point()?);
+    let probes = calls.attach(
+        Path::new("/proc/self/exe"),
+        Scope::Process(pid),
+        &[function],
+    )?;
     if let Some(failure) = probes.failures.into_iter().next() {
         return Err(failure.error);
     }

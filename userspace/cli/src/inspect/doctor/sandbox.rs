@@ -16,7 +16,7 @@ use std::{
 
 use gputrace_loader::{
     ProbeError,
-    attach::{Point, Scope},
+    attach::{Point, Scope, TracedFunction},
     calls::{BackendChoice, Calls},
     probes::Probes,
 };
@@ -84,7 +84,12 @@ fn attempt() -> Result<Outcome, ProbeError> {
 }
 
 fn attach(calls: &Calls, pid: u32, point: Point) -> Result<Probes, ProbeError> {
-    let mut probes = calls.attach(Path::new("/proc/self/exe"), Scope::Process(pid), &[point])?;
+    let function = TracedFunction::by_return(point);
+    let mut probes = calls.attach(
+        Path::new("/proc/self/exe"),
+        Scope::Process(pid),
+        &[function],
+    )?;
     match probes.failures.pop() {
         Some(failure) => Err(failure.error),
         None => Ok(probes),

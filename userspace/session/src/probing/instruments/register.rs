@@ -7,10 +7,9 @@ use gputrace_abi::{
 use gputrace_capture::meta::{Function, Library};
 use gputrace_catalog::structs;
 use gputrace_collect::{CollectorHandle, Command};
-use gputrace_loader::attach::Point;
+use gputrace_loader::attach::TracedFunction;
 use gputrace_tracee::{
     elf::ElfError,
-    functions::ExitKind,
     library::{LibraryFile, LibraryPlan},
     process::ProcessError,
 };
@@ -19,24 +18,13 @@ use super::{Instrumented, Instruments, LIMITED_FUNCTIONS};
 use crate::{
     SessionError,
     probing::{
-        chosen::{cookie, describe, hooks, observed, plan, read_plan, untraced},
+        chosen::{cookie, describe, hooks, observed, plan, read_plan, traced, untraced},
         extra::Role,
         files::Users,
         report::LeftOut,
     },
     said::notice,
 };
-
-/// The instructions of a library that are probed.
-#[derive(Default)]
-struct Points {
-    /// Functions whose returns are probed by the kernel.
-    points: Vec<Point>,
-    /// Functions whose end is probed at the instructions that leave them.
-    entries: Vec<Point>,
-    /// The instructions that leave those functions.
-    exits: Vec<Point>,
-}
 
 impl Instruments {
     /// Chooses the functions of a library, assigns their ids, and writes both into the capture
@@ -56,11 +44,7 @@ impl Instruments {
             .map(|(id, probe)| describe(id, probe, hip))
             .collect();
         let is_limited = self.extra.is_limited();
-        let Points {
-            mut points,
-            mut entries,
-            mut exits,
-        } = self.points(&functions, &plan, is_limited);
+        let mut traced = self.traced(&functions, &plan, is_limited);
         let observed = match observed(&file, &plan, &self.domains) {
             // A program need not export any symbols.
             Err(ElfError::NoDynamicSymbols { .. }) if role.any() => Vec::new(),
@@ -95,7 +79,7 @@ impl Instruments {
         {
             collector.send(Command::Meta(Box::new(notice(text))));
         }
-        let own = self.limiter.take(&mut points, &mut entries, &mut exits);
+        let own = self.limiter.take(&mut traced);
         let elf = file.elf();
         let chosen = role.library.then(|| {
             format!(
@@ -107,9 +91,7 @@ impl Instruments {
         Ok(Instrumented {
             file,
             chosen,
-            points,
-            entries,
-            exits,
+            traced,
             own,
             observed,
             hooks,
@@ -151,35 +133,23 @@ impl Instruments {
     }
 
     /// Determines where the functions of a library are probed.
-    fn points(&mut self, functions: &[Function], plan: &LibraryPlan, is_limited: bool) -> Points {
-        let mut places = Points::default();
-        for (function, probe) in functions.iter().zip(&plan.probes) {
-            let mut cookie = cookie(function, &self.domains);
-            if is_limited && matches!(probe.domain, Domain::Library | Domain::Function) {
-                cookie = cookie.limited();
-                self.limiter.limit(function);
-            }
-            let point = Point {
-                offset: function.probe_offset,
-                cookie: cookie.0,
-            };
-            if probe.exits.is_empty() {
-                places.points.push(point);
-                continue;
-            }
-            places.entries.push(point);
-            places.exits.extend(probe.exits.iter().map(|exit| {
-                Point {
-                    offset: exit.file_offset,
-                    cookie: match exit.kind {
-                        ExitKind::Return => cookie,
-                        ExitKind::TailCall => cookie.at_tail_call(),
-                    }
-                    .0,
+    fn traced(
+        &mut self,
+        functions: &[Function],
+        plan: &LibraryPlan,
+        is_limited: bool,
+    ) -> Vec<TracedFunction> {
+        let probes = functions.iter().zip(&plan.probes);
+        probes
+            .map(|(function, probe)| {
+                let mut cookie = cookie(function, &self.domains);
+                if is_limited && matches!(probe.domain, Domain::Library | Domain::Function) {
+                    cookie = cookie.limited();
+                    self.limiter.limit(function);
                 }
-            }));
-        }
-        places
+                traced(probe, cookie)
+            })
+            .collect()
     }
 
     /// Chooses functions of a file: ROCm's of the requested domains, and others. Also returns

@@ -21,6 +21,15 @@ pub(super) struct Open {
 }
 
 impl Open {
+    /// How the range ends when its end is seen: as the call that began it, or, if that call has no
+    /// end of its own, like any other.
+    pub(super) fn how(&self) -> CallEnd {
+        match self.call.how {
+            CallEnd::NotSeen => CallEnd::Returned(0),
+            how => how,
+        }
+    }
+
     /// The range as a call.
     pub(super) fn over(self, end: u64, how: CallEnd) -> Call {
         Call {
