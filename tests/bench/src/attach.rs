@@ -36,7 +36,7 @@ const LIBRARIES: [(&str, [&str; 4]); 2] = [
 /// Number of functions probed by perf events, whose removal takes a tenth of a second each.
 const SAMPLE: usize = 10;
 
-/// A library and its probe points.
+/// A library and its probed functions.
 struct Target {
     file: LibraryFile,
     functions: Vec<TracedFunction>,
@@ -86,8 +86,8 @@ pub(crate) fn measure(options: &Options) -> Result<()> {
     let calls = recording::load(BackendChoice::Perf)?;
     let all = functions(&targets);
     if let Some(first) = targets.into_iter().next() {
-        let functions = first.functions.iter().take(SAMPLE).cloned().collect();
-        let sample = [Target { functions, ..first }];
+        let some = first.functions.iter().take(SAMPLE).cloned().collect();
+        let sample = [Target { functions: some, ..first }];
         let times = once(&calls, &sample)?;
         table.row(&[
             &format!("{}, a sample", names(&sample)),
@@ -140,14 +140,16 @@ fn find((name, endings): &(&str, [&str; 4])) -> Result<Target> {
     };
     let file = LibraryFile::open(&path)?;
     let plan = file.plan(&gputrace_catalog::classify)?;
-    let points = (0..)
+    let functions = (0..)
         .zip(&plan.probes)
-        .map(|(id, probe)| Point {
-            offset: probe.site.file_offset,
-            cookie: Cookie::new(id, probe.domain.id(), 0).0,
+        .map(|(id, probe)| {
+            TracedFunction::by_return(Point {
+                offset: probe.site.file_offset,
+                cookie: Cookie::new(id, probe.domain.id(), 0).0,
+            })
         })
         .collect();
-    Ok(Target { file, points })
+    Ok(Target { file, functions })
 }
 
 fn candidate(directory: &str, name: &str, ending: &str) -> PathBuf {

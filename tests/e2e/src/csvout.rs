@@ -6,7 +6,7 @@ use gputrace_abi::domain::Domain;
 use gputrace_capture::ledger::Ledger;
 use gputrace_timeline::event::{Call, CallEnd};
 
-use crate::{Outputs, Trace, trace::is_finished};
+use crate::{Outputs, Trace};
 
 /// Columns of rocprofv3's API traces.
 const COLUMNS: [&str; 7] = [
