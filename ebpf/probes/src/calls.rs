@@ -320,8 +320,9 @@ fn leave(
         Frames::leave_if_idle(id, frames.depth);
         return Some(());
     }
-    if paused() {
-        // Most likely the return of a call that was skipped.
+    // While paused, most likely the return of a call that was skipped. A jump that leaves no call is
+    // one within its function.
+    if paused() || flags != 0 {
         return None;
     }
     // SAFETY: a helper without arguments.

@@ -87,7 +87,10 @@ pub(crate) fn measure(options: &Options) -> Result<()> {
     let all = functions(&targets);
     if let Some(first) = targets.into_iter().next() {
         let some = first.functions.iter().take(SAMPLE).cloned().collect();
-        let sample = [Target { functions: some, ..first }];
+        let sample = [Target {
+            functions: some,
+            ..first
+        }];
         let times = once(&calls, &sample)?;
         table.row(&[
             &format!("{}, a sample", names(&sample)),

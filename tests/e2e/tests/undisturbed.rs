@@ -15,6 +15,7 @@ use gputrace_e2e::{
     bench::{figure, skipped},
     compare::{compare, compare_if},
 };
+use rustix::process::Signal;
 
 /// Number of calls of each program.
 const CALLS: &str = "30";
@@ -410,5 +411,41 @@ fn what_another_tracer_has_runs_as_without_gputrace() {
         "{} of {}",
         trace.calls.len(),
         log.len()
+    );
+}
+
+/// The recorder is stopped from before the program maps its library until it has ended, so it finds
+/// the end of the program before the report of the library.
+#[test]
+fn who_maps_a_library_just_before_the_end_is_named() {
+    let Some((bench, program)) = open_bench() else {
+        return;
+    };
+    if Command::new("strace").arg("-V").output().is_err() {
+        return skipped("strace is not installed");
+    }
+    let outputs = bench.outputs(0);
+    let script = format!(
+        "echo ready; read line; strace -f -o /dev/null {} shapes {CALLS}; echo over",
+        program.display()
+    );
+    let mut command = bench.gputrace(&outputs);
+    command.args(["-s", "--", "sh", "-c", &script]);
+    let mut gputrace = Running::start("gputrace", &mut command);
+    gputrace.wait_for_stdout("ready");
+    gputrace.signal(Signal::STOP);
+    gputrace.send("go");
+    gputrace.wait_for_stdout("over");
+    gputrace.signal(Signal::CONT);
+    gputrace.close_stdin();
+    gputrace.finish();
+    let trace = outputs.trace();
+    trace.assert_sound(&EndReason::TargetsGone);
+    assert_eq!((trace.calls.len(), bench.log().is_empty()), (0, false));
+    let is_named = |text: &str| text.contains("mapped a library") && text.contains("not recorded");
+    assert!(
+        trace.notices.iter().any(|notice| is_named(&notice.text)),
+        "{:?}",
+        trace.notices
     );
 }

@@ -102,7 +102,10 @@ fn on(name: &str) {
     let place = tempfile::tempdir().expect("a directory");
     let alone = run(&mut workload(&release), place.path());
     let functions = left(&alone);
-    assert!(functions.len() == 4 && !alone.contains("not thrown"), "{alone}");
+    assert!(
+        functions.len() == 4 && !alone.contains("not thrown"),
+        "{alone}"
+    );
     let ways: [(&str, fn(&Release, &Path) -> String); 2] =
         [("launched", launched), ("attached", attached)];
     for (way, record) in ways {

@@ -103,6 +103,8 @@ pub enum Command {
     PassedOver,
     /// Answer when everything sent before has been done.
     Barrier(Sender<()>),
+    /// Answer when all records that the rings hold now have been read.
+    Drain(Sender<()>),
     /// Append requests to the driver that have not returned. The programs must have been stopped.
     OpenIoctls(Vec<Box<LongIoctl>>),
     /// Append the times without a processor that have not ended. The programs must have been
@@ -199,6 +201,14 @@ impl CollectorHandle {
         self.send(Command::Meta(Box::new(meta)));
         self.send(Command::Barrier(answer));
         // This fails only if the collector is gone, and then no record comes either.
+        let _ = done.recv();
+    }
+
+    /// Waits until all records that the rings hold now have been read, and their events reported.
+    pub fn drain(&self) {
+        let (answer, done) = channel();
+        self.send(Command::Drain(answer));
+        // This fails only if the collector is gone, and then no event comes either.
         let _ = done.recv();
     }
 
@@ -340,6 +350,10 @@ impl Collector {
                     }
                     Command::Barrier(answer) => {
                         // The sender may have stopped waiting.
+                        let _ = answer.send(());
+                    }
+                    Command::Drain(answer) => {
+                        self.round();
                         let _ = answer.send(());
                     }
                     Command::Finish(reason) => return self.finish(reason),

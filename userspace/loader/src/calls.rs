@@ -325,37 +325,34 @@ impl Calls {
         functions: &[TracedFunction],
     ) -> Result<Probes, ProbeError> {
         forget_messages();
-        let mut failures = Vec::new();
-        let mut attach = |program, side, points: &[Point]| -> Result<_, ProbeError> {
-            let (links, refused) = self.attach_all(program, path, scope, side, points)?;
-            let cookies: Vec<u64> = refused.iter().map(|failure| failure.point.cookie).collect();
-            failures.extend(refused);
-            Ok((links, cookies))
+        let attach = |program, side, points: Vec<Point>| {
+            self.attach_all(program, path, scope, side, &points)
         };
-        let of = |is_one: fn(&End) -> bool| {
+        let entries_of = |is_one: fn(&End) -> bool| {
             let functions = functions
                 .iter()
                 .filter(move |function| is_one(&function.end));
             functions.map(|function| function.entry)
         };
-        let returns: Vec<Point> = of(|end| *end == End::Return).collect();
+        let returns = entries_of(|end| *end == End::Return).collect();
+        let (mut ends, mut failures) = attach("call_leave", Side::Return, returns)?;
         let exits = functions.iter().flat_map(|function| function.end.exits());
-        let exits: Vec<Point> = exits.copied().collect();
-        let (mut ends, mut refused) = attach("call_leave", Side::Return, &returns)?;
-        let (links, cookies) = attach("call_exit", Side::Entry, &exits)?;
+        let (links, refused) = attach("call_exit", Side::Entry, exits.copied().collect())?;
         ends.extend(links);
-        refused.extend(cookies);
-        let refused: HashSet<u64> = refused
-            .into_iter()
-            .map(|cookie| Cookie(cookie).of_entry().0)
+        failures.extend(refused);
+        let refused: HashSet<u64> = failures
+            .iter()
+            .map(|failure| Cookie(failure.point.cookie).of_entry().0)
             .collect();
-        let whole = of(|end| *end != End::NotSeen);
-        let whole: Vec<Point> = whole
+        let whole = entries_of(|end| *end != End::NotSeen)
             .filter(|entry| !refused.contains(&entry.cookie))
             .collect();
-        let (mut entries, _) = attach("call_enter", Side::Entry, &whole)?;
-        let only: Vec<Point> = of(|end| *end == End::NotSeen).collect();
-        entries.extend(attach("call_enter_only", Side::Entry, &only)?.0);
+        let (mut entries, refused) = attach("call_enter", Side::Entry, whole)?;
+        failures.extend(refused);
+        let only = entries_of(|end| *end == End::NotSeen).collect();
+        let (links, refused) = attach("call_enter_only", Side::Entry, only)?;
+        entries.extend(links);
+        failures.extend(refused);
         Ok(Probes::new(entries, ends, failures))
     }
 

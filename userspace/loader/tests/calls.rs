@@ -27,10 +27,10 @@ use gputrace_abi::{
     cookie::Cookie,
     counters::{CpuCounters, DropReason},
     frame::MAX_DEPTH,
-    record::{LongSpan, Span, kind},
+    record::{LongSpan, Span, kind, span_flags},
 };
 use gputrace_loader::{
-    attach::{Point, Scope, TracedFunction},
+    attach::{End, Point, Scope, TracedFunction},
     calls::{BackendChoice, Calls, Options},
     present_cpus,
 };
@@ -175,6 +175,62 @@ fn arguments_and_results_by_uprobe_multi() {
 #[test]
 fn arguments_and_results_by_perf_events() {
     arguments_and_results(BackendChoice::Perf);
+}
+
+/// Only the entries are probed of `nested`, which makes calls of its own: these are not inside it.
+fn calls_without_ends(backend: BackendChoice) {
+    let Some((_turn, calls)) = load(&options(backend)) else {
+        return;
+    };
+    let point = |function: *const (), cookie| Point {
+        offset: offset_of(function),
+        cookie: Cookie::new(cookie, 0, 0).0,
+    };
+    let functions = [
+        TracedFunction {
+            entry: point(nested as *const (), 1),
+            end: End::NotSeen,
+        },
+        TracedFunction::by_return(point(six as *const (), 2)),
+    ];
+    let scope = Scope::Process(std::process::id());
+    let probes = calls
+        .attach(Path::new("/proc/self/exe"), scope, &functions)
+        .unwrap();
+    assert!(probes.failures.is_empty(), "{:?}", probes.failures);
+    calls.add_target(std::process::id(), 0).unwrap();
+    assert_eq!(nested(2), 9);
+    assert_eq!(six(1, 2, 3, 4, 5, 6), 21);
+    calls.stop().unwrap();
+    let got = records(&calls);
+    let kinds: Vec<(u32, u8, u16)> = got
+        .iter()
+        .map(|long| {
+            let span = &long.span;
+            (span.function, span.header.kind, span.flags)
+        })
+        .collect();
+    let entry = (1, kind::SPAN, span_flags::END_NOT_RECORDED);
+    assert_eq!(kinds, [entry, entry, entry, (2, kind::SPAN, 0)]);
+    for long in &got {
+        let span = &long.span;
+        assert_eq!((span.depth, span.parent), (0, 0));
+        assert_eq!(span.begin == span.end, span.flags != 0);
+    }
+    assert_eq!((got[0].span.args[0], got[2].span.args[0]), (2, 0));
+    let counters = calls.counters().unwrap();
+    let seen: u64 = counters.iter().flat_map(|cpu| cpu.seen).sum();
+    assert_eq!(seen, 4);
+}
+
+#[test]
+fn calls_without_ends_by_uprobe_multi() {
+    calls_without_ends(BackendChoice::UprobeMulti);
+}
+
+#[test]
+fn calls_without_ends_by_perf_events() {
+    calls_without_ends(BackendChoice::Perf);
 }
 
 #[test]

@@ -133,6 +133,23 @@ fn unfinished_calls_are_marked_once() {
     assert_eq!(decoded.slice(2).inside, Some(1));
 }
 
+/// A slice would say that the call took no time, or that it is open.
+#[test]
+fn a_call_without_an_end_is_a_moment() {
+    let mut call = call(1, 0, 100, 100);
+    call.how = CallEnd::NotSeen;
+    let decoded = trace(&[
+        function(0, "hsa_iterate_agents", Domain::HsaCore, &[]),
+        Event::Call(call),
+    ]);
+    let drawn: Vec<(u64, &str, &str)> = decoded
+        .instants_of("hsa_api")
+        .into_iter()
+        .map(|moment| (moment.begin, moment.note("end"), moment.note("retval")))
+        .collect();
+    assert_eq!(drawn, [(100, "not recorded", "(none)")]);
+}
+
 #[test]
 fn interned_strings_stay_bounded() {
     let mut events = vec![function(

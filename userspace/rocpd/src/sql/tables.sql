@@ -377,11 +377,12 @@ CREATE TABLE gputrace_copy{uuid} (
     duration_error BIGINT
 );
 
--- Calls that had not returned; "end" of their rows in rocpd_region is the moment up to which they were open.
+-- Calls that had not returned; "end" of their rows in rocpd_region is the moment up to which they were open. Also calls
+-- whose end is not recorded (end_not_recorded); "end" of their rows is "start".
 CREATE TABLE gputrace_unfinished_call{uuid} (
     id INTEGER NOT NULL PRIMARY KEY,            -- rocpd_region.id
     guid TEXT NOT NULL DEFAULT '{guid}',
-    reason TEXT NOT NULL                        -- thread_exited, process_executed, recording_stopped
+    reason TEXT NOT NULL                        -- thread_exited, process_executed, recording_stopped, end_not_recorded
 );
 
 -- What the kernel did to threads, processes and GPUs. Ids that are not known are 0.

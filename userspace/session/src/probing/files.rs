@@ -83,6 +83,10 @@ impl<T: OfFile> Files<T> {
         self.looks.insert(look, id);
     }
 
+    pub(crate) fn get(&self, id: u32) -> Option<&T> {
+        self.entries.get(&id)
+    }
+
     pub(crate) fn get_mut(&mut self, id: u32) -> Option<&mut T> {
         self.entries.get_mut(&id)
     }

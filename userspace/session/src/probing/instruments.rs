@@ -268,6 +268,24 @@ impl Instruments {
         Ok((reports, found))
     }
 
+    /// Whether all libraries of interest that a process has mapped had their probes at `time`, ns
+    /// `CLOCK_BOOTTIME`. False if that is not known, as of a process that has ended.
+    pub(crate) fn had_probes(&self, pid: u32, time: u64) -> bool {
+        let Ok(mapped) = process::code_files(pid) else {
+            return false;
+        };
+        let had = |mapped: &MappedFile| {
+            let library = self.libraries.seen(pid, mapped);
+            library
+                .and_then(|id| self.libraries.get(id))
+                .is_some_and(|library| library.is_empty() || library.complete_since <= time)
+        };
+        let mut rocm = mapped
+            .iter()
+            .filter(|mapped| is_rocm(mapped) && self.wants(mapped));
+        self.extra.is_empty() && rocm.all(had)
+    }
+
     /// Why a process has no library of interest. Not determined for the many processes of a node.
     fn why_none(&self, pid: u32) -> ProcessError {
         let unknown = ProcessError::NoRocmLibraries {

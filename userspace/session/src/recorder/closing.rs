@@ -11,6 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use gputrace_abi::record::task_op;
 use gputrace_capture::meta::Notice;
 use gputrace_collect::{CollectorEvent, CollectorHandle, Command, clocks};
 use gputrace_export::OutputDir;
@@ -149,9 +150,16 @@ impl Recorder<'_> {
             self.remark(text);
         }
         // Held threads continue by themselves: the eBPF programs know that the recording is over.
+        self.collector.drain();
         while let Some(message) = self.inbox.try_take() {
-            if let Message::Collector(CollectorEvent::Kernel { pid, kernel_object }) = message {
-                self.new_kernel(pid, kernel_object);
+            match message {
+                Message::Collector(CollectorEvent::Kernel { pid, kernel_object }) => {
+                    self.new_kernel(pid, kernel_object);
+                }
+                Message::Linker { task, since } if task.op == task_op::LINKER => {
+                    self.tell_unseen(task.pid, since);
+                }
+                _ => {}
             }
         }
         // Kernels whose dispatches are still in the rings can belong to code objects that were

@@ -87,6 +87,18 @@ impl Recorder<'_> {
         self.tell(&text);
     }
 
+    /// At the end of the recording: reports a process whose libraries nobody has looked at since it
+    /// mapped one at `since`, ns `CLOCK_BOOTTIME`, unless all of them had their probes by then.
+    pub(crate) fn tell_unseen(&mut self, pid: u32, since: u64) {
+        if self.instruments.had_probes(pid, since) {
+            return;
+        }
+        self.remark(format!(
+            "process {pid} mapped a library just before the recording ended; if the library was \
+             not known before, calls of it are not recorded"
+        ));
+    }
+
     /// Writes the description of the GPUs into the capture, and `remarks` on what is missing.
     pub(crate) fn describe_gpus(&self, remarks: Vec<String>) {
         let agents: Vec<Meta> = match &self.gpus {

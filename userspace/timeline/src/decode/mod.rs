@@ -286,6 +286,18 @@ mod tests {
     }
 
     #[test]
+    fn a_call_without_an_end_has_no_result() {
+        let mut span = sample();
+        span.flags = span_flags::END_NOT_RECORDED;
+        span.end = span.begin;
+        let call = call(&LongSpan {
+            span,
+            stack: [0; STACK_ARGS],
+        });
+        assert_eq!((call.begin, call.end, call.how), (10, 10, CallEnd::NotSeen));
+    }
+
+    #[test]
     fn unfinished_calls_say_why() {
         let mut span = sample();
         span.header.kind = kind::UNFINISHED;

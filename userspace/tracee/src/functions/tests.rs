@@ -140,6 +140,9 @@ fn read_all(bytes: &[u8]) -> (usize, debug::Information) {
     let mut symbols = 0;
     sections.symbols(&mut |_, _, _| symbols += 1);
     let _ = (sections.build_id(), sections.debug_link());
+    for range in unwind::ranges(&sections) {
+        assert!(range.start < range.end);
+    }
     (symbols, debug::read(&sections, &mut Vec::new()))
 }
 
@@ -154,6 +157,21 @@ fn an_unchanged_file_has_everything() {
         .collect();
     assert!(names.contains(&"one") && names.contains(&"f"), "{names:?}");
     assert!(information.inlined.contains("two"));
+}
+
+#[test]
+fn ranges_for_unwinding_are_those_of_the_symbols() {
+    let sections = Sections::of(program());
+    let ranges = unwind::ranges(&sections);
+    let mut found = 0;
+    sections.symbols(&mut |name, address, size| {
+        if matches!(name, "one" | "f") {
+            let range = address..address + size;
+            assert!(ranges.contains(&range), "{name}: {range:x?} of {ranges:x?}");
+            found += 1;
+        }
+    });
+    assert_eq!(found, 2);
 }
 
 proptest! {
@@ -187,7 +205,9 @@ proptest! {
 
     #[test]
     fn damaged_debug_information(
-        section in prop::sample::select(vec![".debug_info", ".debug_abbrev", ".debug_line", ".debug_str"]),
+        section in prop::sample::select(vec![
+            ".debug_info", ".debug_abbrev", ".debug_line", ".debug_str", ".eh_frame",
+        ]),
         changes in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..20),
     ) {
         let mut bytes = program().to_vec();

@@ -233,6 +233,28 @@ fn lost_ends_do_not_shift_others() {
     assert_eq!(skipped.how, CallEnd::RecordingStopped);
 }
 
+/// Of a tool's function, perhaps only the entry is probed. The range ends all the same.
+#[test]
+fn a_range_ends_although_its_begin_has_no_end() {
+    let (mut ranges, mut events) = (ranges(), Vec::new());
+    let mut push = text(call("roctxRangePushA", 10, 0), "range");
+    push.how = CallEnd::NotSeen;
+    let mut pop = call("roctxRangePop", 40, 0);
+    pop.how = CallEnd::NotSeen;
+    for call in [push, pop] {
+        ranges.call(call, &mut events);
+    }
+    assert_eq!(shown(&events), [span("range", 10, 41)]);
+    let how: Vec<CallEnd> = events
+        .iter()
+        .filter_map(|event| match event {
+            Event::Call(call) => Some(call.how),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(how, [CallEnd::Returned(0)]);
+}
+
 #[test]
 fn free_ranges_end_in_any_thread_and_order() {
     let (mut ranges, mut events) = (ranges(), Vec::new());
