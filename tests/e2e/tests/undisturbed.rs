@@ -14,6 +14,7 @@ use gputrace_e2e::{
     Bench, Running, Trace,
     bench::{figure, skipped},
     compare::{compare, compare_if},
+    process::eventually,
 };
 use rustix::process::Signal;
 
@@ -414,6 +415,15 @@ fn what_another_tracer_has_runs_as_without_gputrace() {
     );
 }
 
+/// Whether a process has a child with this name that has ended, and for which it has not waited
+/// (proc_pid_stat(5)).
+fn has_ended_child(parent: u32, name: &str) -> bool {
+    let ended = format!("({name}) Z {parent} ");
+    let processes = fs::read_dir("/proc").expect("/proc").flatten();
+    let mut stats = processes.filter_map(|one| fs::read_to_string(one.path().join("stat")).ok());
+    stats.any(|stat| stat.contains(&ended))
+}
+
 /// The recorder is stopped from before the program maps its library until it has ended, so it finds
 /// the end of the program before the report of the library.
 #[test]
@@ -436,6 +446,10 @@ fn who_maps_a_library_just_before_the_end_is_named() {
     gputrace.signal(Signal::STOP);
     gputrace.send("go");
     gputrace.wait_for_stdout("over");
+    let limit = Duration::from_secs(60);
+    eventually("the program has ended", limit, || {
+        has_ended_child(gputrace.pid(), "sh")
+    });
     gputrace.signal(Signal::CONT);
     gputrace.close_stdin();
     gputrace.finish();
