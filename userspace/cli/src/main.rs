@@ -28,6 +28,7 @@ mod progress;
 mod record;
 mod rocprofv3;
 mod shell;
+mod stdout;
 mod summary;
 
 use std::process::ExitCode;
@@ -54,11 +55,17 @@ fn main() -> ExitCode {
     let matches = command.clone().try_get_matches_from(&translated.arguments);
     let matches = matches.unwrap_or_else(|mut error| {
         let advice = args::advise(&mut error, &command, &translated.arguments);
-        let _ = error.print();
+        let printed = stdout::print_parsers(&error);
+        if let Err(error) = &printed {
+            say(&format!("error: {error}"));
+        }
         if let Some(advice) = advice {
             say(&advice);
         }
-        std::process::exit(error.exit_code());
+        std::process::exit(match printed {
+            Ok(()) => error.exit_code(),
+            Err(_) => exit::OUTPUT.into(),
+        });
     });
     let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     if cli.command.is_none()
