@@ -290,13 +290,13 @@ fn a_library_is_not_traced_for_its_name_alone() {
     for part in &says {
         assert!(stderr.contains(part), "{part} is not in: {stderr}");
     }
-    assert!(!stderr.contains("tracing 1 functions"), "{stderr}");
+    assert!(!stderr.contains("tracing 1 function "), "{stderr}");
     // A user who names the file itself gets it, and is told what it is.
     let (status, stderr) = run(4, &["-p", &pid, "--library", &id]);
     assert_eq!(status, Some(0), "{stderr}");
     let chosen = format!("(soname libc.so.6, build id {id})");
     assert!(
-        stderr.contains("tracing 1 functions") && stderr.contains(&chosen),
+        stderr.contains("tracing 1 function ") && stderr.contains(&chosen),
         "{stderr}"
     );
     hostile.close_stdin();

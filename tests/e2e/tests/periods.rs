@@ -79,7 +79,7 @@ fn calls_are_recorded_in_periods_only() {
     let remark = trace
         .notices
         .iter()
-        .find(|notice| notice.text.contains("4 collection period(s)"));
+        .find(|notice| notice.text.contains("4 collection periods"));
     assert!(remark.is_some(), "{:?}", trace.notices);
 }
 

@@ -58,11 +58,33 @@ fn what_no_program_had_is_named() {
             "{notices:?}"
         );
     }
-    // A library that is there is not mentioned; for a program that makes no calls, there is a hint.
+    // A library that is there is not mentioned.
     let (stderr, _) = said(&bench, &["--library", "libshared.so"], fib);
     assert!(!stderr.contains("mapped"), "{stderr}");
-    let (stderr, _) = said(&bench, &[], fib);
-    assert_has(&stderr, &["Did the program call HIP"]);
+    let (stderr, notices) = said(&bench, &[], fib);
+    let reason = "gputrace saw no process of the program load a ROCm library";
+    assert_has(&stderr, &[reason, "no call was recorded"]);
+    assert!(!stderr.contains("Did the program call HIP"), "{stderr}");
+    assert!(notices.iter().any(|text| text.starts_with(reason)));
+    // The library is there, but no function that was asked for.
+    let hip = &["hip_calls", "single", "3"];
+    let (stderr, _) = said(&bench, &["--include", "no_such_function"], hip);
+    assert_has(
+        &stderr,
+        &[
+            "--include and --exclude leave no function",
+            "no call was recorded",
+        ],
+    );
+    // The program is over before anything is to be recorded.
+    let (stderr, _) = said(&bench, &["-P", "600:1:1"], hip);
+    assert_has(
+        &stderr,
+        &[
+            "before its first collection period (-P) began",
+            "no call was recorded",
+        ],
+    );
 }
 
 #[test]
@@ -85,7 +107,7 @@ fn what_cannot_be_traced_is_told_with_the_number() {
         &stderr,
         &[
             "tracing 2 functions of",
-            "1 are not traced because they are indirect functions (IFUNC)",
+            "1 indirect function (IFUNC) is not traced",
             ": memcpy",
         ],
     );
@@ -93,10 +115,7 @@ fn what_cannot_be_traced_is_told_with_the_number() {
     let (stderr, _) = said(&bench, &["--functions", "^(fib[(]|_start$)"], fib);
     assert_has(
         &stderr,
-        &[
-            "tracing 1 functions of",
-            "1 more cannot be traced: _start (",
-        ],
+        &["tracing 1 function of", "1 more cannot be traced: _start ("],
     );
 }
 
@@ -122,7 +141,7 @@ fn functions_of_rocm_belong_to_their_options() {
     let mut gputrace = Running::start("gputrace", &mut command);
     gputrace.finish();
     let stderr = gputrace.stderr();
-    assert_has(&stderr, &["tracing 1 functions of"]);
+    assert_has(&stderr, &["tracing 1 function of"]);
     assert!(!stderr.contains("error"), "{stderr}");
 
     let mut command = bench.gputrace(&bench.outputs(2));
@@ -195,4 +214,25 @@ fn a_program_that_is_killed_is_told_with_the_signal() {
     let (status, stderr) = Running::start("gputrace", &mut command).fail();
     assert_eq!(status, 128 + 11, "{stderr}");
     assert_has(&stderr, &["the program was killed by signal 11 (SIGSEGV)"]);
+}
+
+#[test]
+fn calls_that_fail_are_told_first() {
+    let Some(bench) = Bench::privileged() else {
+        return;
+    };
+    // There is no GPU here.
+    let hip = ["hip_calls", "single", "3"];
+    let (stderr, _) = said(&bench, &[], &hip);
+    let failed = |text: &str| {
+        text.contains("Failed calls:") && text.contains(" HIP calls returned an error")
+    };
+    assert!(stderr.lines().any(failed), "{stderr}");
+    assert_has(&stderr, &["; the first was hipError"]);
+    let (stderr, _) = said(&bench, &["-S"], &hip);
+    let summary = stderr
+        .lines()
+        .skip_while(|line| !line.starts_with("Recorded "));
+    assert!(summary.skip(1).take(1).all(failed), "{stderr}");
+    assert_eq!(stderr.matches("Failed calls:").count(), 1, "{stderr}");
 }

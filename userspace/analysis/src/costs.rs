@@ -7,6 +7,7 @@ use foldhash::fast::RandomState;
 use gputrace_abi::domain::Domain;
 use gputrace_capture::meta::{EndProbe, Function, ProbeCost};
 use gputrace_files::kernel;
+use gputrace_text::tables::count;
 use gputrace_timeline::event::{Call, Event, FunctionInfo};
 
 use gputrace_export::{
@@ -168,10 +169,11 @@ impl fmt::Display for Told<'_> {
             f,
             "tracing took about {:.1?} of the programs' time, {:.0} % of the time of the threads \
              that made calls (an estimate: number of calls times the cost of their probes): {name} \
-             alone took {:.1?} in {calls} calls. ",
+             alone took {:.1?} in {}. ",
             Duration::from_nanos(self.all),
             self.share * 100.0,
             Duration::from_nanos(most),
+            count(*calls, "call"),
         )?;
         if *is_other {
             write!(

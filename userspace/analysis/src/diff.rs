@@ -13,7 +13,7 @@ use std::{
 };
 
 use gputrace_abi::domain::Domain;
-use gputrace_text::tables::{Align, duration, table, with_error};
+use gputrace_text::tables::{Align, count, duration, plural, table, with_error};
 use gputrace_text::{Page, json, outside};
 use gputrace_timeline::event::{CallEnd, Event};
 use serde::Serialize;
@@ -40,6 +40,8 @@ pub struct Side {
     hostname: String,
     begin: u64,
     end: u64,
+    /// Whether it was read to its end.
+    is_whole: bool,
     /// By the domain's name in files, e.g. `hip_api`, `kernel`.
     domains: BTreeMap<&'static str, HashMap<String, Entry>>,
     functions: Functions,
@@ -88,7 +90,10 @@ impl Side {
                     .or_default();
                 entry(names, copy.direction.name()).add(Length::of(&copy.time));
             }
-            Event::End(end) => self.end = end.time,
+            Event::End(end) => {
+                self.end = end.time;
+                self.is_whole = true;
+            }
             _ => {}
         }
     }
@@ -244,15 +249,17 @@ pub enum Verdict {
     /// Neither.
     Same,
     /// One of the recordings has no durations of it, or so few that those of the others may be the
-    /// whole difference.
+    /// whole difference; or it was not read to its end, and what was read has nothing of it.
     Unmeasured,
 }
 
 impl Verdict {
-    fn of(before: Option<Figures>, after: Option<Figures>) -> Self {
+    /// `are_whole`: whether the recordings were read to their ends.
+    fn of(before: Option<Figures>, after: Option<Figures>, are_whole: [bool; 2]) -> Self {
         match (before, after) {
-            (None, _) => Self::New,
-            (_, None) => Self::Gone,
+            (None, _) if are_whole[0] => Self::New,
+            (_, None) if are_whole[1] => Self::Gone,
+            (None, _) | (_, None) => Self::Unmeasured,
             (Some(before), Some(after)) if before.measured == 0 || after.measured == 0 => {
                 Self::Unmeasured
             }
@@ -348,7 +355,7 @@ impl Difference {
                     after: new,
                     change_ns: change.clamp(i128::from(i64::MIN), i128::from(i64::MAX)) as i64,
                     ratio,
-                    verdict: Verdict::of(old, new),
+                    verdict: Verdict::of(old, new, [before.is_whole, after.is_whole]),
                 }
             })
             .collect();
@@ -413,8 +420,8 @@ impl Difference {
         table(text, &align, &cells)?;
         if self.rows.len() > top {
             text.paragraph(format_args!(
-                "{} more rows changed less (--top 0 shows all).",
-                self.rows.len() - top
+                "{} changed less (--top 0 shows all).",
+                count((self.rows.len() - top) as u64, "more row")
             ))?;
         }
         let unmeasured = self
@@ -429,13 +436,19 @@ impl Difference {
             )
         });
         if unmeasured > 0 {
-            text.paragraph(format_args!("{unmeasured} calls, dispatches and copies have no duration (not returned, or nothing tells how long they took on the GPU): \
-                 counted, not in times. Totals marked >= are those of the others. unmeasured: theirs may be the whole difference."))?;
+            let many = "calls, dispatches and copies have";
+            text.paragraph(format_args!(
+                "{} no duration (not returned, or nothing tells how long it took on the GPU): \
+                 counted, not in times. Totals marked >= are those of the others. unmeasured: \
+                 theirs may be the whole difference.",
+                plural(unmeasured, "call, dispatch or copy has", many)
+            ))?;
         }
         if sampled > 0 {
             text.paragraph(format_args!(
-                "Times of {sampled} dispatches and copies are estimates; +- is the standard error. \
-                 A change within two standard errors counts as none."
+                "Times of {} are estimates; +- is the standard error. A change within two standard \
+                 errors counts as none.",
+                plural(sampled, "dispatch or copy", "dispatches and copies")
             ))?;
         }
         text.paragraph(format_args!(

@@ -28,9 +28,24 @@ const HOSTILE: &str = "</script><img src=x onerror=\"document.title='owned'\"><s
 /// A script that acts like a visitor and reports what the page shows.
 const VISIT: &str = include_str!("report_visit.js");
 
+/// A script that reports whether the page fits a narrow screen.
+const PHONE: &str = include_str!("report_phone.js");
+
+/// The page with another script after its own, which can only run without the policy.
+fn with_script(html: &str, script: &str) -> String {
+    let policy = html.find("<meta http-equiv").unwrap();
+    let end = policy + html.split_at(policy).1.find('\n').unwrap();
+    let script = format!("<script>{script}</script></body>");
+    let rest = html.split_at(end).1.replace("</body>", &script);
+    format!("{}{rest}", html.split_at(policy).0)
+}
+
 fn page(directory: &Path, events: Vec<Event>) -> String {
     let out = OutputDir::open(directory, None).unwrap();
-    let mut exporter = Box::new(ReportExporter::new(&out, "report.html", "run.gtcap").unwrap());
+    let mut exporter = Box::new(ReportExporter::new(
+        out.file("report.html").unwrap(),
+        "run.gtcap",
+    ));
     for event in events {
         let event = match event {
             Event::Kernel(mut info) if info.id == 2 => {
@@ -172,18 +187,8 @@ fn names_from_programs_are_text() {
 fn a_visitor_can_sort_filter_and_zoom() {
     let directory = tempfile::tempdir().unwrap();
     let html = page(directory.path(), synthetic::events());
-    let policy = html.find("<meta http-equiv").unwrap();
-    let end = policy + html.split_at(policy).1.find('\n').unwrap();
-    // Another script can only run without the policy.
-    let visited = format!(
-        "{}{}",
-        html.split_at(policy).0,
-        html.split_at(end)
-            .1
-            .replace("</body>", &format!("<script>{VISIT}</script></body>"))
-    );
     let path = directory.path().join("visited.html");
-    fs::write(&path, visited).unwrap();
+    fs::write(&path, with_script(&html, VISIT)).unwrap();
     let Some(dom) = visit(&path) else { return };
     let failure = dom
         .split("data-failure=\"")
@@ -195,4 +200,35 @@ fn a_visitor_can_sort_filter_and_zoom() {
         "{}",
         dom.split("<body").next().unwrap()
     );
+}
+
+#[test]
+fn the_page_fits_a_phone() {
+    let directory = tempfile::tempdir().unwrap();
+    for (name, events) in [
+        ("events", synthetic::events()),
+        ("estimates", synthetic::estimates()),
+    ] {
+        let html = page(directory.path(), events);
+        let phone = directory.path().join("phone.html");
+        fs::write(&phone, with_script(&html, PHONE)).unwrap();
+        // Browsers have no windows as narrow as that, but frames.
+        let around = directory.path().join("around.html");
+        let listen =
+            "onmessage = (event) => { document.documentElement.dataset.said = event.data; }";
+        fs::write(
+            &around,
+            format!(
+                "<!DOCTYPE html><script>{listen}</script>\
+                 <iframe src=phone.html width=360 height=800 style=border:0></iframe>"
+            ),
+        )
+        .unwrap();
+        let Some(dom) = visit(&around) else { return };
+        assert!(
+            dom.contains("data-said=\"fits\""),
+            "{name}: {}",
+            dom.split("<head").next().unwrap()
+        );
+    }
 }

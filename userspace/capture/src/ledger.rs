@@ -178,11 +178,18 @@ impl Ledger {
         self.sum(|domain| domain != Some(Domain::ArgumentData))
     }
 
-    /// Calls and the GPU's work added up, without values of arguments and without
-    /// [`events`](Self::events).
+    /// Calls of functions and of the driver, added up.
     #[must_use]
-    pub fn calls_and_work(&self) -> LedgerRow {
-        self.sum(|domain| domain != Some(Domain::ArgumentData) && !is_event(domain))
+    pub fn calls(&self) -> LedgerRow {
+        self.sum(|domain| domain.is_some_and(Domain::is_api))
+    }
+
+    /// Kernels and copies, added up: without the packets and readings of signals that only say
+    /// more about them.
+    #[must_use]
+    pub fn work(&self) -> LedgerRow {
+        use Domain::{KernelDispatch, MemoryCopy};
+        self.sum(|domain| matches!(domain, Some(KernelDispatch | MemoryCopy)))
     }
 
     /// What the scheduler and the driver reported, added up: nobody called that.
@@ -286,12 +293,17 @@ mod tests {
     }
 
     #[test]
-    fn events_are_no_calls() {
+    fn only_calls_are_calls() {
         let row = |domain: Domain, seen| row(0, domain.id(), seen, vec![0, 1]);
         let ledger = Ledger {
             rows: vec![
                 row(Domain::HipRuntime, 10),
+                row(Domain::HsaCore, 5),
                 row(Domain::KernelDispatch, 4),
+                row(Domain::MemoryCopy, 2),
+                row(Domain::QueuePacket, 30),
+                row(Domain::Completion, 40),
+                row(Domain::MemoryAllocation, 50),
                 row(Domain::ArgumentData, 7),
                 row(Domain::Sched, 100),
                 row(Domain::KfdEvent, 20),
@@ -299,10 +311,11 @@ mod tests {
             ],
             ..Ledger::default()
         };
-        let (calls, events) = (ledger.calls_and_work(), ledger.events());
-        assert_eq!((calls.seen, calls.lost()), (14, 2));
+        let (calls, work, events) = (ledger.calls(), ledger.work(), ledger.events());
+        assert_eq!((calls.seen, calls.lost()), (15, 2));
+        assert_eq!((work.seen, work.lost()), (6, 2));
         assert_eq!((events.seen, events.lost()), (123, 3));
-        assert_eq!(ledger.total().seen, 144);
+        assert_eq!(ledger.total().seen, 271);
     }
 
     #[test]

@@ -3,20 +3,12 @@
 
 use std::collections::BTreeSet;
 
-use clap::CommandFactory as _;
-
-use crate::{args::Cli, exit, rocprofv3};
+use crate::{args::command, exit, rocprofv3};
 
 #[path = "../tests/common/documents.rs"]
 mod documents;
 
 use self::documents::{Page, filled_in, pages, root};
-
-fn command() -> clap::Command {
-    let mut command = Cli::command();
-    command.build();
-    command
-}
 
 /// Whether gputrace accepts these arguments, checked as in `main`.
 fn check(command: &clap::Command, arguments: &[String]) -> Result<(), String> {

@@ -3,11 +3,14 @@
 //! The document is rocprofv3's (`NAME_config.json`): options that rocprofv3 has, too, have its
 //! names (`config.hpp` of rocprofiler-sdk); gputrace's own options are added.
 
-use std::{collections::BTreeMap, io::Write as _};
+use std::{
+    collections::BTreeMap,
+    io::{self, Write as _},
+};
 
 use anyhow::Result;
 use clap::{ArgAction, ArgMatches, Command, parser::ValueSource};
-use gputrace_export::{Output, json::traces};
+use gputrace_export::{Output, OutputError, json::traces};
 use gputrace_session::{Finished, Request, output_config};
 use serde_json::{Value, json};
 
@@ -78,8 +81,10 @@ pub(crate) fn write(
     let mut file = finished
         .directory
         .file(&format!("{}_config.json", finished.name))?;
-    serde_json::to_writer_pretty(&mut file, &document)?;
-    writeln!(file)?;
+    serde_json::to_writer_pretty(&mut file, &document)
+        .map_err(io::Error::from)
+        .and_then(|()| writeln!(file))
+        .map_err(OutputError::from)?;
     Ok(file.finish("effective options")?)
 }
 
@@ -127,14 +132,12 @@ fn document(options: &Options, cli: &Cli, request: &Request, finished: &Finished
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory as _;
 
     use super::*;
 
     #[test]
     fn options_have_types_and_defaults() {
-        let mut command = Cli::command();
-        command.build();
+        let command = crate::args::command();
         let given = [
             "gputrace",
             "-s",

@@ -111,7 +111,7 @@ fn output(error: &OutputError) -> u8 {
 
 fn process(error: &ProcessError) -> u8 {
     match error {
-        ProcessError::NoSuchProcess { .. } => NO_TARGET,
+        ProcessError::NoSuchProcess { .. } | ProcessError::Thread { .. } => NO_TARGET,
         ProcessError::NoRocmLibraries { .. } => NO_ROCM,
         ProcessError::WrongArchitecture { .. } | ProcessError::StaticRuntime { .. } => UNTRACEABLE,
         ProcessError::PermissionDenied { .. } => NO_PERMISSION,

@@ -7,7 +7,7 @@ use std::{
 
 use anyhow::{Context as _, Result};
 use gputrace_capture::{Block, CaptureReader, Meta, meta::Recording};
-use gputrace_export::{OutputDir, Report, kernels::AgentLabels};
+use gputrace_export::{OutputDir, OutputError, Report, kernels::AgentLabels};
 use gputrace_perfetto::GpuGrouping;
 use gputrace_session::{
     Format, Formats, LiveFormat, Names, OutputRequest, Outputs, User, export, split,
@@ -45,7 +45,7 @@ pub(crate) fn run(args: &ExportArgs) -> Result<u8> {
     })
     .with_context(context)?;
     view.finish();
-    report(&outputs, &args.output);
+    report(&outputs, &args.output)?;
     Ok(status(&outputs.report))
 }
 
@@ -205,8 +205,11 @@ pub(crate) fn live_format(list: &[Format]) -> Option<LiveFormat> {
 }
 
 /// Reports which files were written, and what is missing in them.
-pub(crate) fn report(outputs: &Outputs, args: &OutputArgs) {
-    args.summary.print(&outputs.summary);
+///
+/// # Errors
+/// [`OutputError`] if the summary cannot be printed. Everything else has been reported then.
+pub(crate) fn report(outputs: &Outputs, args: &OutputArgs) -> Result<(), OutputError> {
+    let printed = args.summary.print(&outputs.summary);
     let report = &outputs.report;
     if outputs.too_small {
         say(&format!(
@@ -221,13 +224,11 @@ pub(crate) fn report(outputs: &Outputs, args: &OutputArgs) {
     if let Some(filtered_out) = report.filtered_out.filter(|_| outputs.summary.is_empty()) {
         say(&filtered_out.to_string());
     }
-    if let Some(nothing) = report
-        .tally
-        .nothing_selected
-        .as_ref()
-        .filter(|_| outputs.summary.is_empty())
-    {
-        say(nothing);
+    let tally = &report.tally;
+    for text in tally.nothing_selected.iter().chain(&tally.failed_calls) {
+        if outputs.summary.is_empty() {
+            say(text);
+        }
     }
     complain(report);
     for output in &report.outputs {
@@ -247,6 +248,7 @@ pub(crate) fn report(outputs: &Outputs, args: &OutputArgs) {
             output.bytes
         ));
     }
+    printed
 }
 
 /// Reports problems of the capture, and outputs that could not be made.

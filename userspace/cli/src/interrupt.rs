@@ -9,14 +9,14 @@ use std::{
     path::Path,
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicI32, Ordering},
     },
 };
 
 use gputrace_export::abandon;
 use gputrace_text::terminal;
 
-use crate::say;
+use crate::{exit, say};
 
 /// The signals with their names.
 const SIGNALS: [(libc::c_int, &str); 3] = [
@@ -34,18 +34,40 @@ pub(crate) fn leave_nothing() {
 /// From now on, the first signal only sets the returned flag, for code that has processes to end
 /// and files to remove. A second signal ends this process as in [`leave_nothing`]. Must be called
 /// before other threads exist.
-pub(crate) fn noted() -> Arc<AtomicBool> {
-    let flag = Arc::new(AtomicBool::new(false));
-    let noted = Arc::clone(&flag);
+pub(crate) fn noted() -> Noted {
+    let noted = Noted::default();
+    let shared = noted.clone();
     handle(move |set| {
         let mut signal = 0;
         // SAFETY: both are alive. It fails only for a set without valid signals.
         if unsafe { libc::sigwait(set, &mut signal) } == 0 {
-            noted.store(true, Ordering::Relaxed);
+            shared.signal.store(signal, Ordering::Relaxed);
+            shared.flag.store(true, Ordering::Release);
             wait(set);
         }
     });
-    flag
+    noted
+}
+
+/// A signal that may have come.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Noted {
+    /// Whether one has come.
+    pub(crate) flag: Arc<AtomicBool>,
+    signal: Arc<AtomicI32>,
+}
+
+impl Noted {
+    /// The exit status after the signal; `None` as long as none has come.
+    pub(crate) fn status(&self) -> Option<u8> {
+        let has_come = self.flag.load(Ordering::Acquire);
+        has_come.then(|| status(self.signal.load(Ordering::Relaxed)))
+    }
+}
+
+/// The exit status after a signal, as shells report it.
+fn status(signal: libc::c_int) -> u8 {
+    u8::try_from(128 + signal).unwrap_or(exit::FAILURE)
 }
 
 /// Starts a thread that waits for signals. They are blocked in all other threads, and in processes
@@ -94,7 +116,7 @@ fn wait(set: &libc::sigset_t) {
     terminal::erase_line();
     say(&farewell(name, &complete));
     // SAFETY: ends the process without running code of the other threads, which are still working.
-    unsafe { libc::_exit(128 + signal) };
+    unsafe { libc::_exit(status(signal).into()) };
 }
 
 fn farewell(signal: &str, complete: &[impl AsRef<Path>]) -> String {
@@ -114,6 +136,16 @@ fn farewell(signal: &str, complete: &[impl AsRef<Path>]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_signal_is_a_status() {
+        let noted = Noted::default();
+        assert_eq!(noted.status(), None);
+        noted.signal.store(libc::SIGTERM, Ordering::Relaxed);
+        noted.flag.store(true, Ordering::Release);
+        assert_eq!(noted.status(), Some(143));
+        assert_eq!(status(libc::SIGINT), 130);
+    }
 
     #[test]
     fn what_is_complete_is_named() {

@@ -2,14 +2,14 @@
 
 use std::{
     collections::BTreeMap,
-    io,
     path::{Path, PathBuf},
 };
 
 use anyhow::Result;
 use gputrace_abi::domain::Domain;
+use gputrace_files::rights;
 use gputrace_session::{FunctionFilter, plan};
-use gputrace_text::{Page, terminal};
+use gputrace_text::{Page, tables::plural};
 use gputrace_tracee::{
     candidates::{self, Search},
     library::{LibraryFile, LibraryPlan},
@@ -17,7 +17,7 @@ use gputrace_tracee::{
 };
 use regex::Regex;
 
-use crate::{args::ListArgs, say};
+use crate::{args::ListArgs, say, stdout};
 
 /// A library and the processes that have mapped it.
 struct Listed {
@@ -41,11 +41,7 @@ pub(crate) fn run(args: &ListArgs) -> Result<u8> {
     for library in &libraries {
         let mut page = Page::new(String::new());
         show(&mut page, library, args.probes)?;
-        match terminal::write(&mut terminal::stdout().lock(), &page.into_inner()) {
-            // A closed pipe (`gputrace list | head`) is no failure.
-            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(0),
-            result => result?,
-        }
+        stdout::print(&page.into_inner())?;
     }
     Ok(0)
 }
@@ -85,9 +81,9 @@ fn found() -> Result<Vec<Listed>> {
     }
     if let Some(first) = survey.unreadable.first() {
         say(&format!(
-            "no permission to look into {} process(es), e.g. {first}; run with sudo to see them \
-             too",
-            survey.unreadable.len()
+            "no permission to look into {}, e.g. {first}; to see more, {}",
+            plural(survey.unreadable.len() as u64, "process", "processes"),
+            rights::remedy()
         ));
     }
     let search = Search {
@@ -132,7 +128,8 @@ fn show(out: &mut Page<String>, library: &Listed, probes: bool) -> Result<()> {
             .or_default() += 1;
     }
     for ((domain, cost), count) in costs {
-        out.line(format_args!("  {domain:<22} {count:>4} functions {cost}"))?;
+        let functions = if count == 1 { "function " } else { "functions" };
+        out.line(format_args!("  {domain:<22} {count:>4} {functions} {cost}"))?;
     }
     if probes { table(out, &plan) } else { Ok(()) }
 }

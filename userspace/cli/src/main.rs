@@ -28,11 +28,12 @@ mod progress;
 mod record;
 mod rocprofv3;
 mod shell;
+mod stdout;
 mod summary;
 
 use std::process::ExitCode;
 
-use clap::{CommandFactory as _, FromArgMatches as _};
+use clap::FromArgMatches as _;
 use gputrace_text::{Line, terminal};
 use tracing_subscriber::{EnvFilter, fmt};
 
@@ -43,8 +44,7 @@ fn main() -> ExitCode {
     gputrace_reader::serve_if_asked();
     gputrace_reader::install();
     ignore_file_size_signal();
-    let mut command = Cli::command();
-    command.build();
+    let command = args::command();
     let translated = match rocprofv3::translate(&command, std::env::args_os()) {
         Ok(translated) => translated,
         Err(refused) => {
@@ -53,17 +53,27 @@ fn main() -> ExitCode {
         }
     };
     let matches = command.clone().try_get_matches_from(&translated.arguments);
-    let matches = matches.unwrap_or_else(|error| {
-        if let Some(program) = args::forgotten_dashes(&error) {
-            let _ = error.print();
-            say(&format!(
-                "to trace a program, put -- before it: gputrace -- {program}"
-            ));
-            std::process::exit(error.exit_code());
+    let matches = matches.unwrap_or_else(|mut error| {
+        let advice = args::advise(&mut error, &command, &translated.arguments);
+        let printed = stdout::print_parsers(&error);
+        if let Err(error) = &printed {
+            say(&format!("error: {error}"));
         }
-        error.exit()
+        if let Some(advice) = advice {
+            say(&advice);
+        }
+        std::process::exit(match printed {
+            Ok(()) => error.exit_code(),
+            Err(_) => exit::OUTPUT.into(),
+        });
     });
     let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    if cli.command.is_none()
+        && let Some(missing) = args::lacks_program(&translated.arguments)
+    {
+        say(&format!("error: {missing}"));
+        return ExitCode::from(exit::USAGE);
+    }
     for remark in &translated.remarks {
         say(remark);
     }

@@ -8,10 +8,12 @@ use anyhow::Result;
 use gputrace_abi::{counters::DropReason, domain::Domain};
 use gputrace_capture::{ledger::LedgerRow, meta::EndReason};
 use gputrace_catalog::options::KOKKOS_TRACE;
+use gputrace_export::OutputError;
 use gputrace_loader::{calls::BackendChoice, ioctls::Place};
 use gputrace_session::{
     ExtraFunctions, Finished, FunctionFilter, Request, SessionError, Targets, Watcher, record,
 };
+use gputrace_text::tables::{count, plural};
 
 use crate::{
     args::{Backend, Cli, KfdProbes, LogLevel, OutputArgs, RecordArgs},
@@ -73,7 +75,7 @@ pub(crate) fn run(cli: &Cli, options: &Options) -> Result<Done> {
     let finished = record(&request, &|line| say(line.as_str()));
     view.finish();
     let finished = finished?;
-    report(&finished, &args.output);
+    let printed = report(&finished, &args.output);
     if args.output.output_config {
         let written = effective::write(options, cli, &request, &finished)?;
         say(&format!("{} ({})", written.path.display(), written.content));
@@ -81,6 +83,7 @@ pub(crate) fn run(cli: &Cli, options: &Options) -> Result<Done> {
     if let Some(failure) = finished.capture_failure {
         return Err(SessionError::CaptureFailed(failure).into());
     }
+    printed?;
     if let Some(code) = export::failure(&finished.outputs.report) {
         return Ok(Done::with(code));
     }
@@ -257,7 +260,7 @@ fn place(args: &OutputArgs) -> (PathBuf, Option<String>) {
 }
 
 /// Reports what was recorded: neither success nor losses are silent.
-fn report(finished: &Finished, args: &OutputArgs) {
+fn report(finished: &Finished, args: &OutputArgs) -> Result<(), OutputError> {
     // A user who presses Ctrl-C knows it.
     if let Some(status) = finished.program.filter(|status| status.signal().is_some())
         && finished.reason != EndReason::Interrupted
@@ -268,15 +271,18 @@ fn report(finished: &Finished, args: &OutputArgs) {
             status.trim_start_matches("signal: ")
         ));
     }
-    export::report(&finished.outputs, args);
-    if finished.capture_failure.is_some() {
-        // The account does not cover everything recorded, so only what the outputs say is known.
+    let printed = export::report(&finished.outputs, args);
+    if finished.capture_failure.is_none() {
+        tell_account(finished);
+    } else if finished.outputs.report.ended {
+        say("the recording is incomplete: the capture could not be written any more");
+        tell_account(finished);
+    } else {
+        // Only what the outputs say is known.
         say(
             "the recording is incomplete: it has no account, because the capture could not be \
              written to its end",
         );
-    } else {
-        tell_account(finished);
     }
     if !finished.outputs.costs.is_empty() {
         say(&finished.outputs.costs);
@@ -284,49 +290,58 @@ fn report(finished: &Finished, args: &OutputArgs) {
     if !finished.capture.as_os_str().is_empty() {
         say(&format!("capture: {}", finished.capture.display()));
     }
+    printed
 }
 
 fn tell_account(finished: &Finished) {
-    let calls = finished.ledger.calls_and_work();
-    let events = finished.ledger.events();
-    let is_empty = calls.seen == 0 && events.seen == 0;
-    if is_empty && finished.nothing_matched {
+    let ledger = &finished.ledger;
+    let (calls, work, events) = (ledger.calls(), ledger.work(), ledger.events());
+    if calls.seen == 0 && finished.nothing_matched {
         say("no call was recorded");
-    } else if is_empty {
+    } else if [&calls, &work, &events].iter().all(|row| row.seen == 0) {
         say(
             "no call was recorded. Did the program call HIP or HSA while it was traced? `gputrace list` shows \
              which processes have the libraries, -s traces HSA as well",
         );
     }
     let lost = lost(finished);
-    say(&format!("{}, {lost}", account(&calls, &events)));
+    say(&format!("{}, {lost}", account(&calls, &work, &events)));
     let untraced = finished.ledger.untraced_processes;
     if untraced > 0 {
         say(&format!(
-            "{untraced} child processes were NOT TRACED, because there was no room for more \
-             processes: no account includes what they did"
+            "NOT TRACED: {}, because there was no room for more processes; no account includes \
+             what was done there",
+            plural(untraced, "child process", "child processes")
         ));
     }
 }
 
-/// How many calls and how many events were seen and recorded.
-fn account(calls: &LedgerRow, events: &LedgerRow) -> String {
-    let of_calls = format!(
-        "{} calls seen, {} recorded, {} of them unfinished",
-        calls.seen,
-        calls.written + calls.unfinished,
+/// How many calls, pieces of work and events were seen and recorded.
+fn account(calls: &LedgerRow, work: &LedgerRow, events: &LedgerRow) -> String {
+    let recorded = |row: &LedgerRow| row.written + row.unfinished;
+    let mut parts = vec![format!(
+        "{} seen, {} recorded, {} of them unfinished",
+        count(calls.seen, "call"),
+        recorded(calls),
         calls.unfinished
-    );
-    let of_events = format!(
-        "{} events of the scheduler and the driver seen, {} recorded",
-        events.seen,
-        events.written + events.unfinished
-    );
-    match (calls.seen, events.seen) {
-        (_, 0) => of_calls,
-        (0, _) => of_events,
-        _ => format!("{of_calls}; {of_events}"),
+    )];
+    let others = [
+        (work, "kernel or copy", "kernels and copies"),
+        (
+            events,
+            "event of the scheduler and the driver",
+            "events of the scheduler and the driver",
+        ),
+    ];
+    for (row, one, many) in others.into_iter().filter(|(row, ..)| row.seen > 0) {
+        let seen = plural(row.seen, one, many);
+        parts.push(format!("{seen} seen, {} recorded", recorded(row)));
     }
+    // Calls that nobody asked for need not be mentioned.
+    if calls.seen == 0 && parts.len() > 1 {
+        parts.remove(0);
+    }
+    parts.join("; ")
 }
 
 /// What was lost, and how to avoid it next time.
@@ -357,5 +372,39 @@ fn status(program: Option<ExitStatus>, reason: &EndReason) -> u8 {
             EndReason::Failed(_) => exit::FAILURE,
             _ => 0,
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calls_work_and_events_are_counted_apart() {
+        let row = |seen| LedgerRow {
+            seen,
+            written: seen,
+            ..LedgerRow::default()
+        };
+        for (calls, work, events, said) in [
+            (
+                83,
+                61,
+                0,
+                "83 calls seen, 83 recorded, 0 of them unfinished; 61 kernels and copies seen, 61 \
+                 recorded",
+            ),
+            (
+                1,
+                1,
+                1,
+                "1 call seen, 1 recorded, 0 of them unfinished; 1 kernel or copy seen, 1 \
+                 recorded; 1 event of the scheduler and the driver seen, 1 recorded",
+            ),
+            (0, 2, 0, "2 kernels and copies seen, 2 recorded"),
+            (0, 0, 0, "0 calls seen, 0 recorded, 0 of them unfinished"),
+        ] {
+            assert_eq!(account(&row(calls), &row(work), &row(events)), said);
+        }
     }
 }

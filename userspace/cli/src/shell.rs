@@ -1,24 +1,20 @@
 //! Prints output for other programs: completions for shells, manual pages.
 
-use std::{
-    io::{self, Write as _},
-    path::Path,
-};
+use std::{io::Write as _, path::Path};
 
 use anyhow::{Context as _, Result};
 use clap::{Command, builder::Resettable};
 use clap_complete::Shell;
 use clap_mangen::Man;
-use gputrace_export::OutputDir;
+use gputrace_export::{OutputDir, OutputError};
 use gputrace_session::User;
-use gputrace_text::terminal;
 
-/// Prints `text`. A closed pipe is no failure.
+use crate::stdout;
+
+/// Prints `text`.
 pub(crate) fn print(text: &str) -> Result<u8> {
-    match terminal::write(&mut terminal::stdout().lock(), text) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
-        _ => Ok(0),
-    }
+    stdout::print(text)?;
+    Ok(0)
 }
 
 /// Prints the script that completes the command line of `command` in a shell.
@@ -51,7 +47,7 @@ pub(crate) fn man(directory: Option<&Path>, command: Command) -> Result<u8> {
 fn write(directory: &OutputDir, name: &str, command: Command) -> Result<()> {
     let page = page(command)?;
     let mut file = directory.file(name)?;
-    file.write_all(page.as_bytes())?;
+    file.write_all(page.as_bytes()).map_err(OutputError::from)?;
     file.finish("manual page")?;
     Ok(())
 }

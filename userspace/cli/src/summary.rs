@@ -1,10 +1,13 @@
 //! Options about summaries.
 
+use std::io;
+
 use clap::{ArgAction, Args, ValueEnum};
 use gputrace_analysis::summary::tables::{DomainGroup, TableOptions, Units};
+use gputrace_export::OutputError;
 use gputrace_text::terminal;
 
-use crate::args::boolean;
+use crate::{args::boolean, stdout};
 
 /// Options about summaries, of recordings and of `export`.
 #[derive(Debug, Args)]
@@ -115,12 +118,17 @@ impl SummaryArgs {
     }
 
     /// Prints the texts.
-    pub(crate) fn print(&self, text: &str) {
-        // Nobody may be reading any more.
-        let _ = match self.summary_output_file.as_str() {
-            "stdout" => terminal::write(&mut terminal::stdout().lock(), text),
-            _ => terminal::write(&mut terminal::stderr().lock(), text),
-        };
+    ///
+    /// # Errors
+    /// [`OutputError`] if they cannot be written although somebody reads them.
+    pub(crate) fn print(&self, text: &str) -> Result<(), OutputError> {
+        if self.summary_output_file == "stdout" {
+            return stdout::print(text);
+        }
+        match terminal::write(&mut terminal::stderr().lock(), text) {
+            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
+            _ => Ok(()),
+        }
     }
 }
 

@@ -109,7 +109,7 @@ fn a_machine_without_the_driver_is_no_failure() {
         gputrace_skip::skipped("this machine has the driver: none without it is here");
         return;
     }
-    for (command, status) in [("topology", 0), ("ps", 0), ("kfd", 3)] {
+    for (command, status) in [("topology", 0), ("ps", 0), ("kfd", 1)] {
         let mut arguments = vec![command];
         if command == "kfd" {
             arguments.push("1");
@@ -192,4 +192,44 @@ fn a_wrong_process_is_a_status_of_its_own() {
     assert_eq!(output.status.code(), Some(3), "{output:?}");
     let output = gputrace(&["kfd", "self"]).output().unwrap();
     assert_eq!(output.status.code(), Some(2), "{output:?}");
+}
+
+#[test]
+fn a_thread_is_told_from_its_process() {
+    let own = std::process::id();
+    // The thread must live as long as it is asked about.
+    let asked = std::thread::spawn(move || {
+        let tid = rustix::thread::gettid().as_raw_pid().to_string();
+        let right = format!("{tid} is a thread of process {own}; give the process: {own}");
+        let mut commands = vec![vec!["-p", &tid], vec!["-p", &tid, "--wait"]];
+        // In a container, the ids of processes are not KFD's.
+        let namespace = std::fs::read_link("/proc/self/ns/pid").unwrap();
+        if namespace == Path::new("pid:[4026531836]") {
+            commands.push(vec!["kfd", &tid]);
+        }
+        for command in commands {
+            let output = gputrace(&command).output().unwrap();
+            assert_eq!(output.status.code(), Some(3), "{command:?}: {output:?}");
+            let said = String::from_utf8(output.stderr).unwrap();
+            assert!(said.contains(&right), "{said}");
+        }
+    });
+    asked.join().unwrap();
+}
+
+/// A process that has ended, and that nobody has collected.
+#[test]
+fn nobody_waits_for_a_process_that_has_ended() {
+    let mut child = Command::new("true").stdin(Stdio::null()).spawn().unwrap();
+    let state = || std::fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap();
+    while !state().contains(") Z") {
+        std::thread::yield_now();
+    }
+    let output = gputrace(&["-p", &child.id().to_string(), "--wait"])
+        .output()
+        .unwrap();
+    child.wait().unwrap();
+    assert_eq!(output.status.code(), Some(4), "{output:?}");
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains("it has ended"), "{said}");
 }

@@ -12,6 +12,7 @@ use std::{
     os::fd::{AsFd, OwnedFd},
 };
 
+use gputrace_files::rights;
 use gputrace_reader::{Look, Run};
 use rustix::{
     event::{PollFd, PollFlags, Timespec},
@@ -31,7 +32,8 @@ pub enum MemoryError {
     },
     /// The kernel refuses access.
     #[error(
-        "may not read the memory of process {pid}; run gputrace with sudo, or give it CAP_SYS_PTRACE"
+        "may not read the memory of process {pid}; {}, or give it CAP_SYS_PTRACE",
+        rights::remedy()
     )]
     PermissionDenied {
         /// Process id.

@@ -20,6 +20,7 @@ use gputrace_capture::{
     meta::{End, EndReason, Epoch, Notice},
 };
 use gputrace_loader::{ProbeError, calls::Calls, present_cpus, tasks::Tasks};
+use gputrace_text::tables::{count, plural};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
 use crate::{
@@ -498,16 +499,17 @@ impl Collector {
         let untraced: u64 = counters.iter().map(|cpu| cpu.untraced_processes).sum();
         if untraced > 0 {
             let text = format!(
-                "{untraced} child processes are not traced, because there was no room for more"
+                "{} not traced, because there was no room for more",
+                plural(untraced, "child process is", "child processes are")
             );
             self.sink.meta(&Notice { time, text }.into());
         }
         let untold: u64 = counters.iter().map(|cpu| cpu.untold_libraries).sum();
         if untold > 0 {
             let text = format!(
-                "{untold} times a program mapped a library or loaded kernels while the ring \
-                 buffers were full: calls or names of kernels may be missing (a larger \
-                 --ring-size helps)"
+                "{} a program mapped a library or loaded kernels while the ring buffers were full: \
+                 calls or names of kernels may be missing (a larger --ring-size helps)",
+                count(untold, "time")
             );
             self.sink.meta(&Notice { time, text }.into());
         }

@@ -16,6 +16,7 @@ use std::{
 use gputrace_abi::gpu::{POLL_SPREAD, QUEUE_READ_INDEX, QUEUE_WRITE_INDEX};
 use gputrace_capture::{Meta, ledger::Looks, meta::Notice};
 use gputrace_codeobj::memory::{ProcessMemory, look_at};
+use gputrace_text::tables::plural;
 use rustix::time::{ClockId, clock_gettime};
 use zerocopy::IntoBytes as _;
 
@@ -218,7 +219,8 @@ impl State {
             let refused = process.open.refused();
             if refused > 0 {
                 let text = format!(
-                    "process {pid}: {refused} completion signals were not waited for, because it had {} open",
+                    "process {pid}: {} not waited for, because it had {} open",
+                    plural(refused, "completion signal was", "completion signals were"),
                     open::MOST
                 );
                 self.found.metas.push(Notice { time, text }.into());

@@ -57,6 +57,14 @@ pub enum ExportError {
     },
 }
 
+impl ExportError {
+    /// Whether the reader of standard output has gone away, which is no failure.
+    #[must_use]
+    pub fn is_closed_pipe(&self) -> bool {
+        matches!(self, Self::Output(error) if error.is_closed_pipe())
+    }
+}
+
 impl From<std::io::Error> for ExportError {
     fn from(error: std::io::Error) -> Self {
         Self::Output(error.into())

@@ -9,6 +9,7 @@
 
 use std::collections::BTreeMap;
 
+use gputrace_text::tables::plural;
 use gputrace_timeline::{
     event::Event,
     gpu::{GpuTime, Quality, Told},
@@ -267,8 +268,9 @@ impl Classes {
             return None;
         }
         let mut text = format!(
-            "durations of {} of {classes} kernel classes are estimates",
-            self.apart
+            "durations of {} of {} are estimates",
+            self.apart,
+            plural(classes, "kernel class", "kernel classes")
         );
         if self.apart > 0 && all.total > 0 {
             let percent = all.error() * 100.0 / all.total as f64;

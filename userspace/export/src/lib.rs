@@ -74,6 +74,7 @@ pub mod output;
 mod prefetch;
 mod run;
 mod shared;
+mod stdout;
 mod sums;
 #[cfg(any(test, feature = "synthetic"))]
 pub mod synthetic;
@@ -90,4 +91,5 @@ pub use output::{FileOwner, OutputDir, OutputError, OutputFile, Staging, abandon
 pub use prefetch::Prefetch;
 pub use run::{Progress, Report, Source, Stages, run, run_with};
 pub use shared::SharedText;
+pub use stdout::StandardOutput;
 pub use writer_thread::WriterThread;

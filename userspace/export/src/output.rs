@@ -89,8 +89,9 @@ pub enum Existing {
 pub enum OutputError {
     /// No space, or the quota is used up.
     #[error(
-        "no space left for {path}: {source}. The unfinished file was removed; the capture is untouched. \
-         Free some space or choose another directory with -d, then run `gputrace export`", path = path.display()
+        "no space left for {path}: {source}. The unfinished file was removed. Free some space or \
+         choose another directory; captures are untouched, and outputs can be made of them again",
+        path = path.display()
     )]
     Full {
         /// File that was being written.
@@ -99,7 +100,10 @@ pub enum OutputError {
         source: io::Error,
     },
     /// The directory or file system may not be written to.
-    #[error("{path} cannot be written: {source}. Choose a writable directory with -d", path = path.display())]
+    #[error(
+        "{path} cannot be written: {source}. Choose a writable directory with -d or -o",
+        path = path.display()
+    )]
     Denied {
         /// File or directory.
         path: PathBuf,
@@ -133,6 +137,12 @@ pub enum OutputError {
         /// The name.
         name: String,
     },
+    /// Standard output cannot be written.
+    #[error("standard output cannot be written: {source}")]
+    Stdout {
+        /// The system's error.
+        source: io::Error,
+    },
     /// Any other I/O error.
     #[error("cannot {action} {path}: {source}", path = path.display())]
     Io {
@@ -159,20 +169,37 @@ impl OutputError {
         }
     }
 
-    fn into_io(self) -> io::Error {
-        let kind = match &self {
-            Self::Full { source, .. } | Self::Denied { source, .. } | Self::Io { source, .. } => {
-                source.kind()
-            }
-            Self::Exists { .. } | Self::Capture { .. } => io::ErrorKind::AlreadyExists,
-            Self::Name { .. } => io::ErrorKind::InvalidInput,
-        };
-        io::Error::new(kind, self)
+    /// The error of writing a file called `path` where there is a directory.
+    #[must_use]
+    pub fn directory(path: &Path) -> Self {
+        Self::new("write", path, Errno::ISDIR)
+    }
+
+    /// Whether the reader of standard output has gone away.
+    #[must_use]
+    pub fn is_closed_pipe(&self) -> bool {
+        matches!(self, Self::Stdout { source } if source.kind() == io::ErrorKind::BrokenPipe)
     }
 }
 
-/// Recovers the typed error that [`OutputFile`] wraps to pass it through encoders that only know
-/// [`io::Error`].
+/// The typed error, wrapped so that it passes through encoders that only know [`io::Error`].
+impl From<OutputError> for io::Error {
+    fn from(error: OutputError) -> Self {
+        let kind = match &error {
+            OutputError::Full { source, .. }
+            | OutputError::Denied { source, .. }
+            | OutputError::Stdout { source }
+            | OutputError::Io { source, .. } => source.kind(),
+            OutputError::Exists { .. } | OutputError::Capture { .. } => {
+                io::ErrorKind::AlreadyExists
+            }
+            OutputError::Name { .. } => io::ErrorKind::InvalidInput,
+        };
+        Self::new(kind, error)
+    }
+}
+
+/// Recovers the typed error that [`OutputFile`] wraps.
 impl From<io::Error> for OutputError {
     fn from(error: io::Error) -> Self {
         match error.downcast::<Self>() {
@@ -469,13 +496,13 @@ impl Write for OutputFile {
         match self.writer.write(bytes) {
             Ok(count) => Ok(count),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => Err(error),
-            Err(error) => Err(OutputError::new("write", &self.path, error).into_io()),
+            Err(error) => Err(OutputError::new("write", &self.path, error).into()),
         }
     }
 
     fn flush(&mut self) -> io::Result<()> {
         self.writer
             .flush()
-            .map_err(|error| OutputError::new("write", &self.path, error).into_io())
+            .map_err(|error| OutputError::new("write", &self.path, error).into())
     }
 }

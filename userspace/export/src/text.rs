@@ -16,7 +16,10 @@ use std::{
     io::{self, Write},
 };
 
-use gputrace_text::{Line, tables::with_error};
+use gputrace_text::{
+    Line,
+    tables::{plural, with_error},
+};
 use gputrace_timeline::{
     args,
     event::{Call, CallEnd, Event, LifetimeChange},
@@ -129,8 +132,8 @@ impl<W: Write> TextWriter<W> {
                 self.at(ledger.time)?;
                 write!(
                     self.line,
-                    "--- {} calls and records seen, {} recorded, {} of them unfinished, {} lost ---",
-                    total.seen,
+                    "--- {} seen, {} recorded, {} of them unfinished, {} lost ---",
+                    plural(total.seen, "call or record", "calls and records"),
                     total.written + total.unfinished,
                     total.unfinished,
                     total.lost()

@@ -23,4 +23,5 @@
 
 pub mod kernel;
 pub mod own;
+pub mod rights;
 pub mod target;

@@ -2,15 +2,18 @@
 
 use std::{io, path::PathBuf};
 
+use gputrace_files::rights;
+
 /// Why programs could not be loaded, attached or read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProbeError {
     /// The kernel refused because privileges are missing.
     #[error(
-        "the kernel refused to {action}: permission denied. Run gputrace with sudo, or give it \
-         CAP_BPF and CAP_PERFMON, for perf events on functions CAP_SYS_ADMIN as well, and for \
-         tracepoints CAP_DAC_READ_SEARCH"
+        "the kernel refused to {action}: permission denied; {}, or give it CAP_BPF and \
+         CAP_PERFMON, for perf events on functions CAP_SYS_ADMIN as well, and for tracepoints \
+         CAP_DAC_READ_SEARCH",
+        rights::remedy()
     )]
     PermissionDenied {
         /// The attempted action.
@@ -63,10 +66,29 @@ pub enum ProbeError {
     },
 }
 
+/// The log in one line, as all messages are.
 fn details(log: &[String]) -> String {
-    if log.is_empty() {
-        String::new()
-    } else {
-        format!("\n  {}", log.join("\n  "))
+    log.iter()
+        .map(|line| format!("; {}", line.trim()))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_log_stays_in_the_line() {
+        let refused = |log: &[&str]| ProbeError::Refused {
+            action: "create the map".to_owned(),
+            cause: "Argument list too long (os error 7)".to_owned(),
+            log: log.iter().map(|line| (*line).to_owned()).collect(),
+        };
+        assert_eq!(
+            refused(&["libbpf: map 'THREADS': failed", "  and more "]).to_string(),
+            "could not create the map: Argument list too long (os error 7); libbpf: map 'THREADS': \
+             failed; and more"
+        );
+        assert!(refused(&[]).to_string().ends_with("(os error 7)"));
     }
 }

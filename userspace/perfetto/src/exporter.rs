@@ -10,6 +10,7 @@ use gputrace_capture::meta::{ClockSnapshot, Notice};
 use gputrace_export::{
     ExportError, Exporter, Output, OutputDir, OutputError, OutputFile, WriterThread,
 };
+use gputrace_text::tables::plural;
 use gputrace_timeline::event::Event;
 
 use crate::{
@@ -183,7 +184,9 @@ impl<W: Write> TraceWriter<W> {
         let late = self.gpu.finish(&mut self.out, self.now)?;
         if late > 0 {
             let text = format!(
-                "{late} kernels or copies became known so late that the counters of work in flight do not show them in full."
+                "{} became known so late that the counters of work in flight do not show all of \
+                 it.",
+                plural(late, "kernel or copy", "kernels or copies")
             );
             report::notice(
                 &mut self.out,

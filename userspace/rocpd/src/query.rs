@@ -106,7 +106,7 @@ pub enum QueryError {
 }
 
 fn at(near: Option<&str>) -> String {
-    near.map_or_else(String::new, |near| format!("\n  here: {near}"))
+    near.map_or_else(String::new, |near| format!("; here: {near}"))
 }
 
 /// A complete database for queries.
@@ -135,7 +135,8 @@ impl Queryable {
                 .get(..6)
                 .is_some_and(|word| word.eq_ignore_ascii_case("attach"));
             if !statement.readonly() || attaches {
-                return Err(QueryError::Writes { statement: text });
+                let statement = one_line(&text);
+                return Err(QueryError::Writes { statement });
             }
             let columns: Vec<String> = statement.column_names().map(str::to_owned).collect();
             let names: Vec<&str> = columns.iter().map(String::as_str).collect();
@@ -168,6 +169,11 @@ fn value(value: ValueRef<'_>) -> Value {
     }
 }
 
+/// SQL without its line breaks and indentation, for messages.
+fn one_line(sql: &str) -> String {
+    sql.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
 fn wrong(error: &rusqlite::Error) -> QueryError {
     match error {
         rusqlite::Error::SqlInputError {
@@ -177,7 +183,7 @@ fn wrong(error: &rusqlite::Error) -> QueryError {
             near: usize::try_from(*offset)
                 .ok()
                 .and_then(|offset| sql.get(offset..))
-                .map(|rest| rest.chars().take(40).collect()),
+                .map(|rest| one_line(rest).chars().take(40).collect()),
         },
         rusqlite::Error::SqliteFailure(_, Some(message)) => QueryError::Sql {
             message: message.clone(),
@@ -417,9 +423,13 @@ mod tests {
         let fails = |sql: &str| database.query(sql, &mut Kept::default()).unwrap_err();
         let error = fails("SELECT * FORM kernels").to_string();
         assert!(
-            error.contains("syntax error") && error.contains("here: FORM"),
+            error.contains("syntax error") && error.contains("; here: FORM kernels"),
             "{error}"
         );
+        for sql in ["SELECT *\n  FORM\n kernels", "DELETE\n FROM kernels"] {
+            let error = fails(sql).to_string();
+            assert!(!error.contains('\n'), "{error}");
+        }
         assert!(
             fails("SELECT * FROM no_such")
                 .to_string()

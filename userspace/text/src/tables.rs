@@ -175,11 +175,13 @@ pub fn table(out: &mut Page<impl Write>, align: &[Align], rows: &[Vec<String>]) 
 /// A number with its noun: `1 call`, `2 calls`.
 #[must_use]
 pub fn count(number: u64, one: &str) -> String {
-    if number == 1 {
-        format!("1 {one}")
-    } else {
-        format!("{number} {one}s")
-    }
+    plural(number, one, &format!("{one}s"))
+}
+
+/// A number with its noun, `one` of which are `many`: `1 copy`, `2 copies`.
+#[must_use]
+pub fn plural(number: u64, one: &str, many: &str) -> String {
+    format!("{number} {}", if number == 1 { one } else { many })
 }
 
 #[cfg(test)]

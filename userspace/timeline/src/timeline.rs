@@ -46,6 +46,7 @@ use crate::{
         counter::Counters,
         deferred::Deferred,
         driver::DriverEvents,
+        failures::Failures,
         group::{Collection, Due, Group},
         memory::Memory,
         pasids::Pasids,
@@ -89,6 +90,7 @@ pub struct Timeline<R> {
     processes: Processes,
     work: Work,
     deferred: Deferred,
+    failures: Failures,
     /// Numbers of the driver requests that have been described.
     requests: BTreeSet<u8>,
     formats: Formats,
@@ -198,6 +200,7 @@ impl<R: Read + Seek> Timeline<R> {
             processes: Processes::default(),
             work,
             deferred: Deferred::default(),
+            failures: Failures::default(),
             requests: BTreeSet::new(),
             formats: Formats::default(),
             driver: DriverEvents::default(),
@@ -362,6 +365,9 @@ impl<R: Read + Seek> Timeline<R> {
             let node = self.work.node_of(dispatch);
             self.counters.annotate(dispatch, node);
         }
+        if is_shown {
+            self.failures.seen(event);
+        }
         is_shown
     }
 
@@ -375,6 +381,7 @@ impl<R: Read + Seek> Timeline<R> {
         self.work.finish(&mut self.ready);
         self.tally.duplicate_packets = self.work.duplicates();
         self.tally.nothing_selected = self.ranges.nothing_selected();
+        self.tally.failed_calls = self.failures.remarks().collect();
     }
 
     /// Queues the closing events: remarks, the account, the end mark.
@@ -386,7 +393,9 @@ impl<R: Read + Seek> Timeline<R> {
         let open = self.driver.finish(time);
         self.ready
             .extend(open.map(|one| Event::Observation(Box::new(one))));
-        let mut remarks: Vec<String> = self.work.remarks().chain(self.ranges.remarks()).collect();
+        // First what everything else depends on.
+        let mut remarks = self.tally.failed_calls.clone();
+        remarks.extend(self.work.remarks().chain(self.ranges.remarks()));
         remarks.extend(self.before.remark(self.work.older_queues()));
         remarks.extend(self.memory.remarks());
         remarks.extend(self.counters.remarks());
@@ -399,36 +408,7 @@ impl<R: Read + Seek> Timeline<R> {
             ),
             (None, Some(_)) => {}
         }
-        for (count, what) in [
-            (
-                self.collecting.values.forgotten,
-                "values of arguments were left out, because too many calls that they belong to were lost",
-            ),
-            (
-                self.tally.unreadable_values,
-                "texts or results of calls could not be read, because there was no memory at their addresses, which are shown in their place",
-            ),
-            (
-                self.tally.malformed_records,
-                "records made no sense and were left out; please report this",
-            ),
-            (
-                self.tally.unknown_records,
-                "records are of a kind that this version does not know; upgrade gputrace to see them",
-            ),
-            (
-                self.tally.unknown_blocks,
-                "blocks are of a kind that this version does not know; upgrade gputrace to see them",
-            ),
-            (
-                self.tally.adjusted_ends,
-                "calls ended some nanoseconds before they began, by clocks of different CPUs; they are shown with length 0",
-            ),
-        ] {
-            if count > 0 {
-                remarks.push(format!("{count} {what}."));
-            }
-        }
+        remarks.extend(self.tally.remarks(self.collecting.values.forgotten));
         if let Some(ledger) = self.ledger.as_ref().filter(|ledger| ledger.complete)
             && !self.tally.agrees(ledger)
         {

@@ -23,6 +23,19 @@ fn a_recording_does_not_differ_from_itself() {
 }
 
 #[test]
+fn what_a_damaged_recording_lacks_is_not_gone() {
+    let damaged = || side(|event| matches!(event, Event::Recording(_)).then_some(event));
+    for difference in [
+        Difference::new(&side(Some), &damaged()),
+        Difference::new(&damaged(), &side(Some)),
+    ] {
+        assert!(!difference.rows.is_empty());
+        let mut rows = difference.rows.iter();
+        assert!(rows.all(|row| row.verdict == Verdict::Unmeasured));
+    }
+}
+
+#[test]
 fn slower_kernels_come_first_and_gone_calls_are_named() {
     let after = side(|event| match event {
         Event::Dispatch(mut dispatch) => {
@@ -121,7 +134,10 @@ fn what_is_not_known_makes_no_change() {
 
 #[test]
 fn one_side_may_be_empty() {
-    let empty = Side::default();
+    let empty = Side {
+        is_whole: true,
+        ..Side::default()
+    };
     let full = side(Some);
     for row in Difference::new(&empty, &full).rows {
         assert_eq!((row.verdict, row.before), (Verdict::New, None));

@@ -26,7 +26,7 @@ use gputrace_capture::{
 };
 use gputrace_text::Page;
 use gputrace_timeline::{
-    NOTHING_SELECTED,
+    FAILED_CALLS, NOTHING_SELECTED,
     event::{Call, CallEnd, Event},
 };
 
@@ -56,6 +56,8 @@ pub struct Summary {
     unfinished_calls: u64,
     /// Number of calls whose end is not recorded, by function.
     without_end: BTreeMap<String, u64>,
+    /// What was said about calls that failed.
+    failed: Vec<String>,
     notices: Vec<String>,
     more_notices: u64,
     ledger: Option<Ledger>,
@@ -96,6 +98,10 @@ impl Summary {
             // This is the most important remark, so it comes first however many there are.
             Event::Notice(notice) if notice.text.starts_with(NOTHING_SELECTED) => {
                 self.notices.insert(0, notice.text.clone());
+            }
+            // Nothing else matters where calls fail, so this has a place of its own.
+            Event::Notice(notice) if is_about_failures(&notice.text) => {
+                self.failed.push(notice.text.clone());
             }
             Event::Notice(notice) if self.notices.len() < LISTED_NOTICES => {
                 self.notices.push(notice.text.clone());
@@ -179,6 +185,13 @@ impl Summary {
     }
 }
 
+/// Whether a remark is about calls that failed; in a merged recording, the title of its capture
+/// comes first.
+fn is_about_failures(text: &str) -> bool {
+    let rest = text.split_once(": ").map_or("", |(_, rest)| rest);
+    text.starts_with(FAILED_CALLS) || rest.starts_with(FAILED_CALLS)
+}
+
 impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         render::render(self, &mut Page::new(f))
@@ -192,9 +205,29 @@ pub struct SummaryExporter {
     columns: Option<usize>,
 }
 
-enum Destination {
+/// Where a text goes once it is complete.
+pub(crate) enum Destination {
+    /// A stream, e.g. standard error.
     Stream(Box<dyn Write>),
+    /// A file.
     File(OutputFile),
+}
+
+impl Destination {
+    /// Writes the text; `content` describes it.
+    fn write(self, text: &[u8], content: &str) -> Result<Vec<Output>, ExportError> {
+        match self {
+            Self::Stream(mut stream) => {
+                stream.write_all(text)?;
+                stream.flush()?;
+                Ok(Vec::new())
+            }
+            Self::File(mut file) => {
+                file.write_all(text)?;
+                Ok(vec![file.finish(content)?])
+            }
+        }
+    }
 }
 
 impl SummaryExporter {
@@ -239,17 +272,6 @@ impl Exporter for SummaryExporter {
         self.summary.finish();
         let mut page = Page::new(String::new()).within(self.columns);
         render::render(&self.summary, &mut page).map_err(io::Error::other)?;
-        let text = page.into_inner();
-        match self.to {
-            Destination::Stream(mut stream) => {
-                stream.write_all(text.as_bytes())?;
-                stream.flush()?;
-                Ok(Vec::new())
-            }
-            Destination::File(mut file) => {
-                file.write_all(text.as_bytes())?;
-                Ok(vec![file.finish("summary")?])
-            }
-        }
+        self.to.write(page.into_inner().as_bytes(), "summary")
     }
 }

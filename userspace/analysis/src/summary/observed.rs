@@ -139,17 +139,37 @@ impl Observed {
         }
     }
 
-    /// Lists all other observations by name.
+    /// Lists all other observations by name: those of memory, and those that the driver reports.
     fn counts(&self, out: &mut Page<impl Write>) -> fmt::Result {
-        if self.others.is_empty() {
-            return Ok(());
+        let is_memory = |domain: u8| {
+            use Domain::{HipMemory, MemoryAllocation, ScratchMemory};
+            let domain = Domain::from_id(domain);
+            matches!(domain, Some(HipMemory | MemoryAllocation | ScratchMemory))
+        };
+        for (title, one, of_memory) in [
+            ("Memory", "Memory call", true),
+            ("Driver", "Driver event", false),
+        ] {
+            let chosen = self.others.iter();
+            let chosen = chosen.filter(|((domain, _), _)| is_memory(*domain) == of_memory);
+            Self::count_table(title, one, chosen, out)?;
         }
+        Ok(())
+    }
+
+    /// Lists `observations`, each of which is called `one`, under a title.
+    fn count_table<'a>(
+        title: &str,
+        one: &str,
+        observations: impl Iterator<Item = (&'a (u8, String), &'a Sum)>,
+        out: &mut Page<impl Write>,
+    ) -> fmt::Result {
         let mut rows = vec![
-            ["Driver event", "Count", "Total", "Longest"]
+            [one, "Count", "Total", "Longest"]
                 .map(str::to_owned)
                 .to_vec(),
         ];
-        for ((_, name), sum) in &self.others {
+        for ((_, name), sum) in observations {
             let time = |ns: u64| {
                 if sum.total == 0 {
                     String::new()
@@ -164,7 +184,10 @@ impl Observed {
                 time(sum.most),
             ]);
         }
-        out.paragraph(format_args!("Driver"))?;
+        if rows.len() == 1 {
+            return Ok(());
+        }
+        out.paragraph(format_args!("{title}"))?;
         table(out, &[Left, Right, Right, Right], &rows)
     }
 
@@ -252,6 +275,32 @@ mod tests {
         ] {
             assert!(text.contains(line), "{text}");
         }
-        assert!(text.contains("queues evicted"), "{text}");
+        assert!(text.contains("Driver event") && text.contains("queues evicted"));
+        assert!(!text.contains("Memory call"), "{text}");
+    }
+
+    #[test]
+    fn memory_is_no_event_of_the_driver() {
+        let mut observed = Observed::default();
+        for (domain, name) in [
+            (Domain::MemoryAllocation, "MEMORY_ALLOCATION_ALLOCATE"),
+            (Domain::HipMemory, "hipMalloc"),
+            (Domain::ScratchMemory, "SCRATCH_MEMORY_ALLOC"),
+        ] {
+            observed.observation(&Observation {
+                domain: domain.id(),
+                name: name.into(),
+                whose: Whose::default(),
+                begin: 1,
+                end: 2,
+                is_open: false,
+                fields: Vec::new(),
+            });
+        }
+        let mut page = Page::new(String::new());
+        observed.render(0, &BTreeMap::new(), &mut page).unwrap();
+        let text = page.into_inner();
+        assert!(text.contains("Memory call") && text.contains("hipMalloc"));
+        assert!(!text.contains("Driver"), "{text}");
     }
 }

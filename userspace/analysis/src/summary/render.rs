@@ -18,6 +18,7 @@ use gputrace_text::{
     },
 };
 use gputrace_timeline::event::CallEnd;
+use serde::Serialize;
 
 use super::{Durations, Summary, render_gpu};
 use gputrace_export::{functions::group_title, loss};
@@ -30,6 +31,9 @@ const LISTED_PROCESSES: usize = 20;
 
 pub(super) fn render(summary: &Summary, out: &mut Page<impl Write>) -> fmt::Result {
     heading(summary, out)?;
+    for text in &summary.failed {
+        out.line(format_args!("{text}"))?;
+    }
     for (group, functions) in &summary.groups {
         durations(&group_title(group), functions, out)?;
     }
@@ -43,15 +47,12 @@ pub(super) fn render(summary: &Summary, out: &mut Page<impl Write>) -> fmt::Resu
     without_end(summary, out)?;
     notices(summary, out)?;
     account(summary, out)?;
-    if summary.groups.is_empty()
-        && summary.unfinished_calls == 0
-        && summary.without_end.is_empty()
-        && !summary.gpu.any()
-        && !summary.observed.any()
-        && !summary.counters.any()
-        && !nothing_selected(summary)
-    {
-        nothing(summary, out)?;
+    let Some(Nothing { text, hints }) = nothing(summary) else {
+        return Ok(());
+    };
+    out.paragraph(format_args!("{text}"))?;
+    for hint in hints {
+        out.line(format_args!("  - {hint}"))?;
     }
     Ok(())
 }
@@ -463,31 +464,67 @@ fn nothing_selected(summary: &Summary) -> bool {
     notices.any(|notice| notice.starts_with(gputrace_timeline::NOTHING_SELECTED))
 }
 
-fn nothing(summary: &Summary, out: &mut Page<impl Write>) -> fmt::Result {
+/// What is said about a recording without anything in it.
+#[derive(Debug, Serialize)]
+pub(super) struct Nothing {
+    /// What is missing.
+    pub(super) text: String,
+    /// What to check.
+    pub(super) hints: &'static [&'static str],
+}
+
+/// What to check if a recording has no call.
+const HINTS: [&str; 3] = [
+    "Did the program call HIP or HSA while it was recorded? An idle process makes no calls.",
+    "Does it use the ROCm libraries? `gputrace list` shows which processes have them mapped. A \
+     statically linked runtime has no exported functions to trace.",
+    "Was the right domain asked for? A program that calls HSA directly needs --hsa-trace.",
+];
+
+/// What to say if nothing was recorded.
+pub(super) fn nothing(summary: &Summary) -> Option<Nothing> {
+    if !summary.groups.is_empty()
+        || summary.unfinished_calls > 0
+        || !summary.without_end.is_empty()
+        || summary.gpu.any()
+        || summary.observed.any()
+        || summary.counters.any()
+        || nothing_selected(summary)
+    {
+        return None;
+    }
+    let ledger = summary.ledger.as_ref();
+    if ledger.is_some_and(|ledger| ledger.total().seen > 0) {
+        return Some(Nothing {
+            text: "NOTHING IS SHOWN: no call, kernel or copy of the recording is in the part that \
+                   was asked for. The account has all of it."
+                .to_owned(),
+            hints: &[],
+        });
+    }
     let domains = &summary.recording.domains;
     let domains = if domains.is_empty() {
         "no domain".to_owned()
     } else {
         domains.join(", ")
     };
-    if summary.end.is_none() {
-        return out.paragraph(format_args!(
-            "NOTHING COULD BE READ: the capture is damaged or has no end, and its intact part \
-             contains no call of {domains}. What the program called is not known."
-        ));
-    }
-    out.paragraph(format_args!(
-        "NOTHING WAS RECORDED: no call of {domains} was seen. What to check:"
-    ))?;
-    for hint in [
-        "Did the program call HIP or HSA while it was recorded? An idle process makes no calls.",
-        "Does it use the ROCm libraries? `gputrace list` shows which processes have them mapped. A statically linked \
-         runtime has no exported functions to trace.",
-        "Was the right domain asked for? A program that calls HSA directly needs --hsa-trace.",
-    ] {
-        out.line(format_args!("  - {hint}"))?;
-    }
-    Ok(())
+    Some(if summary.end.is_none() {
+        Nothing {
+            text: format!(
+                "NOTHING COULD BE READ: the capture is damaged or has no end, and its intact part \
+                 contains no call of {domains}. What the program called is not known."
+            ),
+            hints: &[],
+        }
+    } else {
+        Nothing {
+            text: format!(
+                "NOTHING WAS RECORDED: no call of {domains} was seen. What to check, if the \
+                 remarks do not say why:"
+            ),
+            hints: &HINTS,
+        }
+    })
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! The command line. Options have rocprofv3's names where it has them.
 
+mod advice;
 mod domains;
 mod functions;
 mod output;
@@ -10,13 +11,11 @@ mod values;
 
 use std::path::PathBuf;
 
-use clap::{
-    ArgAction, Args, Parser, Subcommand,
-    error::{ContextKind, ContextValue, ErrorKind},
-};
+use clap::{ArgAction, Args, CommandFactory as _, Parser, Subcommand};
 use clap_complete::Shell;
 
 pub(crate) use self::{
+    advice::{advise, lacks_program},
     domains::DomainArgs,
     output::{AgentIndex, OutputArgs},
     record::RecordArgs,
@@ -161,22 +160,11 @@ impl Command {
     }
 }
 
-/// The program to trace, if the user forgot the `--` before it.
-pub(crate) fn forgotten_dashes(error: &clap::Error) -> Option<String> {
-    let text = |kind| match error.get(kind) {
-        Some(ContextValue::String(text)) => Some(text.clone()),
-        _ => None,
-    };
-    let word = match error.kind() {
-        ErrorKind::InvalidSubcommand => text(ContextKind::InvalidSubcommand),
-        ErrorKind::UnknownArgument => text(ContextKind::InvalidArg),
-        // It follows an option whose value is optional: `gputrace -S ./app`.
-        ErrorKind::ValueValidation if text(ContextKind::InvalidArg)?.ends_with("[<BOOL>]") => {
-            text(ContextKind::InvalidValue).filter(|word| word.contains('/'))
-        }
-        _ => None,
-    };
-    word.filter(|word| !word.starts_with('-'))
+/// The command line's definition, built.
+pub(crate) fn command() -> clap::Command {
+    let mut command = advice::take_negative_values(Cli::command());
+    command.build();
+    command
 }
 
 /// Options of `export`.
@@ -211,25 +199,10 @@ pub(crate) struct ListArgs {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory as _;
 
     #[test]
     fn the_definition_is_consistent() {
         Cli::command().debug_assert();
-    }
-
-    #[test]
-    fn who_forgets_the_dashes_is_told() {
-        let said = |given: &[&str]| {
-            let all = ["gputrace"].iter().chain(given);
-            forgotten_dashes(&Cli::try_parse_from(all).unwrap_err())
-        };
-        assert_eq!(said(&["./app"]).as_deref(), Some("./app"));
-        assert_eq!(said(&["./app", "-x"]).as_deref(), Some("./app"));
-        assert_eq!(said(&["-S", "./app"]).as_deref(), Some("./app"));
-        assert_eq!(said(&["--no-such-option"]), None);
-        assert_eq!(said(&["-p", "x"]), None);
-        assert_eq!(said(&["-S", "perhaps"]), None);
     }
 
     #[test]
@@ -255,6 +228,9 @@ mod tests {
         assert_eq!(cli.record.pids, [1, 2, 3]);
         assert!(Cli::try_parse_from(["gputrace", "-p", "1", "--", "app"]).is_err());
         assert!(Cli::try_parse_from(["gputrace", "-a", "-p", "1"]).is_err());
+        assert!(Cli::try_parse_from(["gputrace", "--wait", "--", "app"]).is_err());
+        assert!(Cli::try_parse_from(["gputrace", "--wait", "-a"]).is_err());
+        assert!(Cli::try_parse_from(["gputrace", "--wait", "-p", "1"]).is_ok());
         assert!(matches!(
             Cli::try_parse_from(["gputrace", "export", "x.gtcap"])
                 .unwrap()

@@ -38,7 +38,8 @@ pub(crate) struct RecordArgs {
     pub(crate) all: bool,
 
     /// With -p: if the process has not loaded the ROCm libraries yet, wait until it does.
-    #[arg(long, requires = "pids")]
+    // The parser does not require an option that conflicts with a given one.
+    #[arg(long, requires = "pids", conflicts_with_all = ["program", "all"])]
     pub(crate) wait: bool,
 
     /// Also trace the children of traced processes. With =False, -p puts breakpoints only into the
@@ -49,7 +50,7 @@ pub(crate) struct RecordArgs {
     pub(crate) follow_forks: bool,
 
     /// Stop after this time, e.g. 500ms, 10s, 5m.
-    #[arg(long, value_name = "TIME", value_parser = duration)]
+    #[arg(long, value_name = "TIME", value_parser = duration, allow_hyphen_values = true)]
     pub(crate) duration: Option<Duration>,
 
     /// Stop after this many milliseconds (rocprofv3's name for --duration).
@@ -59,7 +60,8 @@ pub(crate) struct RecordArgs {
     /// Record only in periods: wait DELAY, record for TIME, and repeat this REPEAT times (0:
     /// without end), e.g. 1:0.5:3. Several values run one after the other. Whatever begins in a
     /// period is recorded, even if it ends later.
-    #[arg(short = 'P', long, value_name = "DELAY:TIME:REPEAT", value_parser = str::parse::<Triple>)]
+    #[arg(short = 'P', long, value_name = "DELAY:TIME:REPEAT", value_parser = str::parse::<Triple>,
+          allow_hyphen_values = true)]
     pub(crate) collection_period: Vec<Triple>,
 
     /// Unit of the delays and times of --collection-period.

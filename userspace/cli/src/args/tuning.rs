@@ -4,6 +4,9 @@ use clap::{Args, ValueEnum};
 
 use super::values::{share, size};
 
+/// Maximum number of threads of a machine: `PID_MAX_LIMIT` of the kernel.
+const MOST_THREADS: i64 = 1 << 22;
+
 /// How gputrace works.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Tuning")]
@@ -26,7 +29,8 @@ pub(crate) struct TuningArgs {
     pub(crate) ring_size: Option<u32>,
 
     /// Threads that can be inside traced calls at once.
-    #[arg(long, value_name = "N", default_value_t = 4096)]
+    #[arg(long, value_name = "N", default_value_t = 4096,
+          value_parser = clap::value_parser!(u32).range(1..=MOST_THREADS))]
     pub(crate) max_threads: u32,
 
     /// Share of one core that gputrace may spend on timing kernels without completion signals. 0:

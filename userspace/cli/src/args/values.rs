@@ -25,6 +25,9 @@ pub(crate) fn boolean(text: &str) -> Result<bool, String> {
 
 /// A number with a unit of time; seconds without a unit.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
+    if text.starts_with('-') {
+        return Err("must be more than 0".to_owned());
+    }
     let digits = text
         .find(|c: char| !c.is_ascii_digit() && c != '.')
         .unwrap_or(text.len());
@@ -95,6 +98,7 @@ mod tests {
         assert_eq!(duration("1.5").unwrap(), Duration::from_millis(1500));
         assert_eq!(duration("2m").unwrap(), Duration::from_secs(120));
         assert!(duration("0s").is_err());
+        assert_eq!(duration("-1s").unwrap_err(), "must be more than 0");
         assert!(duration("1e400s").is_err());
         assert!(duration("3 parsecs").is_err());
         assert_eq!(size("64KiB").unwrap(), 65536);

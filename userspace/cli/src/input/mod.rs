@@ -313,27 +313,25 @@ fn values(node: &Node) -> Result<Vec<String>, (usize, &'static str)> {
     }
 }
 
-/// The text of a parser's error, without the hint to the help.
+/// The text of a parser's error in one line, without the hint to the help.
 fn first_lines(error: &clap::Error) -> String {
     let text = error.to_string();
     let text = text.split("\n\n").next().unwrap_or_default();
-    text.trim_start_matches("error: ").trim_end().to_owned()
+    let lines = text.trim_start_matches("error: ").lines().map(str::trim);
+    lines.collect::<Vec<_>>().join(" ")
 }
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory as _;
     use proptest::prelude::*;
 
     use super::*;
-    use crate::args::Cli;
 
     fn of(name: &str, text: &str, given: &[&str]) -> Result<Vec<Job>, String> {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join(name);
         std::fs::write(&path, text).unwrap();
-        let mut command = Cli::command();
-        command.build();
+        let command = crate::args::command();
         let given = ["gputrace"].iter().chain(given).chain(&["--", "app"]);
         let given = command.clone().try_get_matches_from(given).unwrap();
         jobs(&path, &command, &given).map_err(|error| {
@@ -439,6 +437,11 @@ jobs:
                 &["output_format: ", "xml", "pftrace"],
             ),
             (
+                "jobs:\n  - include: \"(\"\n",
+                2,
+                &["include: ", "regex parse error: ( ^ error: unclosed group"],
+            ),
+            (
                 "jobs:\n  - pmc: [SQ_WAVES]\n",
                 2,
                 &["--pmc is not available"],
@@ -487,6 +490,7 @@ jobs:
             for part in parts {
                 assert!(error.contains(part), "{yaml}: {error}");
             }
+            assert!(!error.contains('\n'), "{error}");
         }
         assert!(
             of("input.txt", "pmc: SQ_WAVES\n", &[])

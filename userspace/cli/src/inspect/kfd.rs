@@ -12,6 +12,7 @@ use gputrace_kfd::{
     processes::{self, Detail, DrmClient, GpuUse, Process, Queue, queue_type_name},
 };
 use gputrace_text::Page;
+use gputrace_tracee::process;
 use serde::Serialize;
 
 use super::{
@@ -29,9 +30,18 @@ use crate::{exit, say};
 /// Shows what a process holds.
 pub(crate) fn run(args: &KfdArgs) -> Result<u8> {
     let machine = Machine::this();
+    // KFD has the host's ids, /proc those of gputrace's pid namespace.
+    if machine.has_host_pids() {
+        process::check_is_process(args.pid)?;
+    }
     let Some(before) = Reading::take(&machine, args.pid)? else {
         say(&why_none(&machine, args.pid));
-        return Ok(exit::NO_TARGET);
+        let exists = kernel::exists(machine.paths.proc.join(args.pid.to_string()));
+        return Ok(if exists {
+            exit::FAILURE
+        } else {
+            exit::NO_TARGET
+        });
     };
     std::thread::sleep(args.interval);
     let Some(after) = Reading::take(&machine, args.pid)? else {

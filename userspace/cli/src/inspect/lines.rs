@@ -4,12 +4,11 @@
 use std::io::IsTerminal as _;
 
 use anyhow::Result;
+use gputrace_export::StandardOutput;
 use gputrace_text::terminal::{self, Colour};
 
-use super::{
-    printed,
-    table::{clean, wrapped},
-};
+use super::table::{clean, wrapped};
+use crate::stdout;
 
 /// Width of the name column; a longer name has a line of its own.
 const NAME: usize = 22;
@@ -59,9 +58,7 @@ pub(super) fn show(text: &str, heads: &[(&'static str, Colour)]) -> Result<()> {
     let colour = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
         && terminal::stdout().is_terminal();
     let heads = if colour { heads } else { &[] };
-    printed(terminal::write_coloured(
-        &mut terminal::stdout().lock(),
-        text,
-        heads,
-    ))
+    let mut out = StandardOutput::default();
+    stdout::wrote(terminal::write_coloured(&mut out, text, heads))?;
+    Ok(())
 }

@@ -16,19 +16,18 @@ mod tree;
 mod verify;
 
 use std::{
-    io,
     path::{Path, PathBuf},
     time::Duration,
 };
 
 use anyhow::Result;
 use clap::Args;
-use gputrace_files::kernel as files;
+use gputrace_files::{kernel as files, rights};
 use gputrace_kfd::{FileError, Paths};
-use gputrace_text::{json, terminal};
+use gputrace_text::{json, tables::plural};
 use serde::Serialize;
 
-use crate::{args::duration, say};
+use crate::{args::duration, say, stdout};
 
 pub(crate) use doctor::run as doctor;
 pub(crate) use kfd::run as kfd;
@@ -188,26 +187,14 @@ trait View: Serialize {
 /// Prints the data, and what could not be read.
 fn show(view: &impl View, json: bool) -> Result<()> {
     if json {
-        return print(&(json::to_string_pretty(view)? + "\n"));
+        stdout::print(&(json::to_string_pretty(view)? + "\n"))?;
+        return Ok(());
     }
-    print(&view.text())?;
+    stdout::print(&view.text())?;
     for note in view.notes() {
         say(note);
     }
     Ok(())
-}
-
-/// Writes to stdout.
-fn print(text: &str) -> Result<()> {
-    printed(terminal::write(&mut terminal::stdout().lock(), text))
-}
-
-/// Converts the result of writing to stdout: a closed pipe (`gputrace ps | head`) is no failure.
-fn printed(result: io::Result<()>) -> Result<()> {
-    match result {
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        result => Ok(result?),
-    }
 }
 
 /// Notes about files that were unreadable or invalid. A machine with many GPUs can have very many
@@ -221,16 +208,19 @@ fn notes_of(problems: &[FileError], notes: &mut Vec<String>) {
             .map(|problem| format!("left out: {problem}")),
     );
     if let Some(more @ 1..) = problems.len().checked_sub(SHOWN) {
-        notes.push(format!("left out: {more} more files with problems"));
+        let more = plural(
+            more as u64,
+            "more file with a problem",
+            "more files with problems",
+        );
+        notes.push(format!("left out: {more}"));
     }
 }
 
 /// What to do when permission is missing.
 fn more_rights(command: &str) -> String {
     if rustix::process::geteuid().is_root() {
-        format!(
-            "run `gputrace {command}` outside of containers and sandboxes: they limit even root"
-        )
+        rights::remedy().to_owned()
     } else {
         format!("sudo gputrace {command}")
     }

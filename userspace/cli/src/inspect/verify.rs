@@ -4,12 +4,12 @@
 use std::{
     io::{self, Read as _, Write as _},
     path::{Path, PathBuf},
-    sync::{Arc, atomic::Ordering},
+    sync::Arc,
 };
 
 use anyhow::{Context as _, Result};
 use clap::{Args, ValueEnum};
-use gputrace_export::OutputDir;
+use gputrace_export::{OutputDir, OutputError};
 use gputrace_files::kernel;
 use gputrace_kfd::topology::{AgentType, Topology};
 use gputrace_session::{User, kernel_release, split};
@@ -148,17 +148,17 @@ pub(crate) fn run(args: &VerifyArgs) -> Result<u8> {
                 // Without the option, the runtime's first GPU: the user may hide GPUs from the
                 // runtime.
                 node: args.gpu.map(|_| node),
-                interrupted: Arc::clone(&interrupted),
+                interrupted: Arc::clone(&interrupted.flag),
             };
             let wanted =
                 |mode: &Mode| args.mode.is_empty() || args.mode.iter().any(|name| name.is(*mode));
             for mode in Mode::ALL.into_iter().filter(wanted) {
                 say(&format!("{} ...", mode.name()));
                 sections.push(verify(&setting, mode, &mut versions));
-                if interrupted.load(Ordering::Relaxed) {
+                if let Some(status) = interrupted.status() {
                     drop(directory);
                     say("interrupted; no file was left behind");
-                    return Ok(exit::GIVEN_UP);
+                    return Ok(status);
                 }
                 if could_not_run(&sections) {
                     break;
@@ -353,7 +353,8 @@ fn write(path: &Path, report: &Report) -> Result<()> {
     let owner = User::behind_sudo().as_ref().map(User::owner);
     let directory = OutputDir::open(&directory, owner)?.public();
     let mut file = directory.file(&name)?;
-    file.write_all((json::to_string_pretty(report)? + "\n").as_bytes())?;
+    let text = json::to_string_pretty(report)? + "\n";
+    file.write_all(text.as_bytes()).map_err(OutputError::from)?;
     file.finish("report")?;
     Ok(())
 }

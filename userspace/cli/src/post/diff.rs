@@ -8,10 +8,9 @@ use std::{
 use anyhow::Result;
 use clap::Args;
 use gputrace_analysis::diff::{Difference, Side, SideExporter};
-use gputrace_text::terminal;
 
 use super::{FilterArgs, complaints, pass, tell_left_out};
-use crate::{exit, kernels::KernelArgs};
+use crate::{exit, kernels::KernelArgs, stdout};
 
 /// Options of `diff`.
 #[derive(Debug, Args)]
@@ -54,8 +53,7 @@ pub(crate) fn run(args: &DiffArgs) -> Result<u8> {
     } else {
         difference.text(if args.top == 0 { usize::MAX } else { args.top })
     };
-    // Nobody may be reading any more.
-    let _ = terminal::write(&mut terminal::stdout().lock(), &text);
+    stdout::print(&text)?;
     Ok(exit::worse(failed_before, failed_after))
 }
 

@@ -1,9 +1,6 @@
 //! `gputrace dump`: the content of a capture block by block, for developers of gputrace.
 
-use std::{
-    io::{self, BufWriter, Write as _},
-    path::PathBuf,
-};
+use std::{io::Write as _, path::PathBuf};
 
 use anyhow::{Context as _, Result};
 use clap::Args;
@@ -11,9 +8,10 @@ use gputrace_capture::{
     CaptureReader,
     dump::{DumpError, Kind, Selection, dump},
 };
-use gputrace_text::{Line, terminal};
+use gputrace_export::StandardOutput;
+use gputrace_text::Line;
 
-use crate::{exit, say};
+use crate::{exit, say, stdout};
 
 /// Options of `dump`.
 #[derive(Debug, Args)]
@@ -43,7 +41,7 @@ pub(crate) fn run(args: &DumpArgs) -> Result<u8> {
         kinds: args.kind.clone(),
         limit: args.limit,
     };
-    let mut out = BufWriter::new(terminal::stdout().lock());
+    let mut out = StandardOutput::default();
     let printed = dump(&mut reader, &selection, &mut |line| {
         writeln!(out, "{}", Line::new(line))
     });
@@ -52,8 +50,10 @@ pub(crate) fn run(args: &DumpArgs) -> Result<u8> {
         Ok(dumped)
     });
     let dumped = match written {
-        // A closed pipe (`gputrace dump … | head`) is no failure.
-        Err(DumpError::Write(error)) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(0),
+        Err(DumpError::Write(error)) => {
+            stdout::wrote(Err(error))?;
+            return Ok(0);
+        }
         Err(DumpError::Read(error)) => return Err(error).with_context(context),
         other => other?,
     };

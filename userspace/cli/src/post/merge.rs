@@ -90,6 +90,6 @@ pub(crate) fn run(args: &MergeArgs) -> Result<u8> {
         },
     )?;
     view.finish();
-    report(&outputs, &args.output);
+    report(&outputs, &args.output)?;
     Ok(status(&outputs.report))
 }

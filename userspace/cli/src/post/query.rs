@@ -1,18 +1,19 @@
 //! `gputrace query`: SQL on a capture, without making a database file first.
 
 use std::{
-    io::{self, BufWriter, Write},
+    io::{self, Write},
     path::PathBuf,
 };
 
 use anyhow::{Result, anyhow};
 use clap::{Args, ValueEnum};
+use gputrace_export::StandardOutput;
 use gputrace_files::own;
 use gputrace_rocpd::{QueryError, RocpdExporter, Rows, Value};
-use gputrace_text::{Line, json, outside, terminal};
+use gputrace_text::{Line, json, outside};
 
 use super::{FilterArgs, complaints, pass, tell_left_out};
-use crate::{kernels::KernelArgs, say};
+use crate::{kernels::KernelArgs, say, stdout};
 
 /// Number of rows from which a table's column widths are computed; later rows may be wider.
 const MEASURED: usize = 1000;
@@ -88,10 +89,12 @@ pub(crate) fn run(args: &QueryArgs) -> Result<u8> {
     let Some(database) = database.take() else {
         return Ok(failed);
     };
-    let mut out = printer(args.format, BufWriter::new(terminal::stdout().lock()));
+    let mut out = printer(args.format, StandardOutput::default());
     match database.query(sql, out.as_mut()) {
-        // A closed pipe (`gputrace query … | head`) is no failure.
-        Err(QueryError::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => Ok(failed),
+        Err(QueryError::Output(error)) => {
+            stdout::wrote(Err(error))?;
+            Ok(failed)
+        }
         Err(error) => Err(error.into()),
         Ok(rows) => {
             if args.format == RowFormat::Table {

@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result};
 use clap::Args;
 use gputrace_analysis::report::ReportExporter;
 use gputrace_capture::{CaptureReader, ReadError};
-use gputrace_export::{OutputDir, OutputError};
+use gputrace_export::{OutputDir, OutputError, OutputFile, StandardOutput};
 use gputrace_files::own;
 use gputrace_session::User;
 
@@ -23,7 +23,7 @@ pub(crate) struct ReportArgs {
     /// The capture (.gtcap).
     pub(crate) capture: PathBuf,
 
-    /// Output file [default: next to the capture, with its name and .html].
+    /// Output file, '-' for stdout [default: next to the capture, with its name and .html].
     #[arg(short = 'o', long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
 
@@ -46,10 +46,6 @@ pub(crate) fn run(args: &ReportArgs) -> Result<u8> {
         .output
         .clone()
         .unwrap_or_else(|| args.capture.with_extension("html"));
-    let name = page
-        .file_name()
-        .with_context(|| format!("{} is not the name of a file", page.display()))?
-        .to_string_lossy();
     let title = args
         .capture
         .file_stem()
@@ -57,20 +53,19 @@ pub(crate) fn run(args: &ReportArgs) -> Result<u8> {
     // Checked before anything is created.
     let context = || format!("cannot read {}", args.capture.display());
     CaptureReader::open(&args.capture).with_context(context)?;
-    if is_capture(&page) {
-        return Err(OutputError::Capture { path: page }.into());
-    }
-    let directory = OutputDir::open(beside(&page), User::behind_sudo().as_ref().map(User::owner))?;
-    if !args.force {
-        directory.must_not_have(&name)?;
-    }
-    let exporter = ReportExporter::new(&directory, &name, &title)?;
-    let report = pass(
+    let exporter = if page.as_os_str() == "-" {
+        ReportExporter::to_stream(StandardOutput::default(), &title)
+    } else {
+        let file = file(&page, args.force)?;
+        ReportExporter::new(file, &title)
+    };
+    let mut report = pass(
         &args.capture,
         &args.filter,
         &args.kernels,
         vec![Box::new(exporter)],
     )?;
+    report.failures.retain(|(_, error)| !error.is_closed_pipe());
     tell_left_out(&report);
     let failed = complaints(&report);
     for output in &report.outputs {
@@ -81,6 +76,24 @@ pub(crate) fn run(args: &ReportArgs) -> Result<u8> {
         ));
     }
     Ok(failed)
+}
+
+/// Begins the file of the page.
+fn file(page: &Path, force: bool) -> Result<OutputFile, OutputError> {
+    let name = match page.file_name() {
+        Some(name) if !own::is_directory(page) => name.to_string_lossy(),
+        _ => return Err(OutputError::directory(page)),
+    };
+    if is_capture(page) {
+        return Err(OutputError::Capture {
+            path: page.to_owned(),
+        });
+    }
+    let directory = OutputDir::open(beside(page), User::behind_sudo().as_ref().map(User::owner))?;
+    if !force {
+        directory.must_not_have(&name)?;
+    }
+    directory.file(&name)
 }
 
 /// Whether a file contains a recording, even a damaged one or one of a newer version.

@@ -12,7 +12,7 @@ use gputrace_export::{Exporter, SharedText};
 use gputrace_text::terminal;
 
 use super::{FilterArgs, complaints, pass};
-use crate::{kernels::KernelArgs, summary::Unit};
+use crate::{kernels::KernelArgs, stdout, summary::Unit};
 
 /// Options of `summary`.
 #[derive(Debug, Args)]
@@ -90,7 +90,6 @@ pub(crate) fn run(args: &SummaryCommand) -> Result<u8> {
     }
     exporters.push(Box::new(TablesExporter::new(tables, text.clone())));
     let report = pass(&args.capture, &args.filter, &args.kernels, exporters)?;
-    // Nobody may be reading any more (`gputrace summary … | head`).
-    let _ = terminal::write(&mut terminal::stdout().lock(), &text.take());
+    stdout::print(&text.take())?;
     Ok(complaints(&report))
 }

@@ -244,15 +244,14 @@ fn given(argument: &str) -> Option<(&'static Entry, Option<&str>)> {
 
 #[cfg(test)]
 mod tests {
-    use clap::{CommandFactory as _, Parser as _};
+    use clap::Parser as _;
 
     use super::*;
     use crate::args::Cli;
 
     fn of(arguments: &[&str]) -> Result<Translated, Refused> {
         let arguments = ["gputrace"].iter().chain(arguments).map(Into::into);
-        let mut command = Cli::command();
-        command.build();
+        let command = crate::args::command();
         translate(&command, arguments)
     }
 
@@ -266,8 +265,7 @@ mod tests {
 
     #[test]
     fn what_is_said_to_work_does() {
-        let mut command = Cli::command();
-        command.build();
+        let command = crate::args::command();
         for entry in entries() {
             if entry.otherwise == Otherwise::Works {
                 let arg = argument(&command, entry.long);

@@ -18,6 +18,7 @@ use std::{collections::HashMap, fmt, path::Path};
 
 use gputrace_abi::domain::Domain;
 use gputrace_capture::{ReadError, meta::Notice};
+use gputrace_text::tables::plural;
 use gputrace_timeline::{
     Timeline,
     event::{Call, Event},
@@ -101,10 +102,12 @@ impl fmt::Display for FilteredOut {
         let Self { calls, work } = self;
         write!(
             f,
-            "The filters left {} of {} calls and {} of {} dispatches and copies out of these \
-             outputs, also out of busy times and counters; the capture has them all, and the \
-             account of losses covers all of it.",
-            calls.0, calls.1, work.0, work.1
+            "The filters left {} of {} and {} of {} out of these outputs, also out of busy times \
+             and counters; the capture has them all, and the account of losses covers all of it.",
+            calls.0,
+            plural(calls.1, "call", "calls"),
+            work.0,
+            plural(work.1, "dispatch or copy", "dispatches and copies")
         )
     }
 }

@@ -20,6 +20,7 @@ use std::{
 
 use gputrace_abi::domain::Domain;
 use gputrace_capture::{gpu::AgentKind, meta::Notice};
+use gputrace_text::tables::plural;
 use gputrace_timeline::{
     event::{Call, Event},
     gpu::{AgentInfo, Dispatch},
@@ -125,8 +126,9 @@ impl fmt::Display for LeftOut {
         let Self { dispatches, of, .. } = self;
         write!(
             f,
-            "The kernel filters left {dispatches} of {of} kernel dispatches out of these outputs, also out of busy \
-             times and counters; the capture has them all."
+            "The kernel filters left {dispatches} of {} out of these outputs, also out of busy \
+             times and counters; the capture has them all.",
+            plural(*of, "kernel dispatch", "kernel dispatches")
         )?;
         if *of > 0 && !self.any_name {
             f.write_str(" No kernel has a matching name.")?;

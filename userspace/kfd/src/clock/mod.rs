@@ -38,6 +38,7 @@ mod thinning;
 
 use std::path::PathBuf;
 
+use gputrace_files::rights;
 use rustix::io::Errno;
 use thiserror::Error;
 
@@ -115,7 +116,11 @@ pub enum ClockError {
         path: PathBuf,
     },
     /// The device may not be opened.
-    #[error("{} may not be opened ({error}): run as root or as a member of the group render", path.display())]
+    #[error(
+        "{} may not be opened ({error}): {}, or as a member of the group render",
+        path.display(),
+        rights::remedy()
+    )]
     Denied {
         /// Device node.
         path: PathBuf,

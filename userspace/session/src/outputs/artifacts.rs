@@ -158,8 +158,9 @@ mod tests {
         let temporary = tempfile::tempdir().unwrap();
         let directory = OutputDir::open(temporary.path(), None).unwrap();
         let title = "<title>".repeat(100);
-        let mut exporter: Box<dyn gputrace_export::Exporter> =
-            Box::new(report::ReportExporter::new(&directory, "run.html", &title).unwrap());
+        let mut exporter: Box<dyn gputrace_export::Exporter> = Box::new(
+            report::ReportExporter::new(directory.file("run.html").unwrap(), &title),
+        );
         synthetic::events()
             .iter()
             .for_each(|event| exporter.event(event).unwrap());

@@ -10,7 +10,7 @@
 
 use std::{
     fs::File,
-    io::{self, BufReader, BufWriter, Read, Seek, SeekFrom, Write},
+    io::{self, BufReader, Read, Seek, SeekFrom, Write},
     ops::ControlFlow,
     sync::{
         Arc, Mutex, PoisonError,
@@ -21,8 +21,9 @@ use std::{
 };
 
 use gputrace_capture::{CaptureReader, CaptureWriter, Sink};
-use gputrace_export::{Exporter, Stages, ndjson::NdjsonWriter, run_with, text::TextWriter};
-use gputrace_text::terminal;
+use gputrace_export::{
+    Exporter, Stages, StandardOutput, ndjson::NdjsonWriter, run_with, text::TextWriter,
+};
 use gputrace_timeline::Timeline;
 use rustix::fs::{FallocateFlags, fallocate};
 use tokio::sync::{Notify, oneshot};
@@ -59,7 +60,7 @@ impl Live {
         let read = Arc::new(AtomicU64::new(0));
         let closed = Arc::new(Notify::new());
         let out = Out {
-            stream: Arc::new(Mutex::new(BufWriter::new(terminal::stdout()))),
+            stream: Arc::default(),
             closed: Arc::clone(&closed),
         };
         let following = Following {
@@ -90,7 +91,7 @@ impl Live {
                 ControlFlow::Continue(())
             });
             // A closed output is not a failure: it ends the recording.
-            report.failures.clear();
+            report.failures.retain(|(_, error)| !error.is_closed_pipe());
             Ok(Outputs {
                 report,
                 summary: summaries.take(),
@@ -139,15 +140,12 @@ impl Live {
 /// A stream shared by several writers, which signals when its reader is gone.
 #[derive(Clone, Debug)]
 struct Out {
-    stream: Arc<Mutex<BufWriter<io::Stdout>>>,
+    stream: Arc<Mutex<StandardOutput>>,
     closed: Arc<Notify>,
 }
 
 impl Out {
-    fn with<T>(
-        &self,
-        action: impl FnOnce(&mut BufWriter<io::Stdout>) -> io::Result<T>,
-    ) -> io::Result<T> {
+    fn with<T>(&self, action: impl FnOnce(&mut StandardOutput) -> io::Result<T>) -> io::Result<T> {
         let mut stream = self.stream.lock().unwrap_or_else(PoisonError::into_inner);
         let result = action(&mut stream);
         if result.is_err() {
@@ -163,7 +161,7 @@ impl Write for Out {
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.with(|stream| stream.flush().and_then(|()| stream.get_mut().flush()))
+        self.with(StandardOutput::flush)
     }
 }
 
@@ -229,7 +227,7 @@ mod tests {
 
     fn out() -> Out {
         Out {
-            stream: Arc::new(Mutex::new(BufWriter::new(terminal::stdout()))),
+            stream: Arc::default(),
             closed: Arc::new(Notify::new()),
         }
     }

@@ -7,11 +7,7 @@ pub(crate) mod live;
 pub(crate) mod location;
 pub(crate) mod placeholders;
 
-use std::{
-    io::{self, BufWriter, Write},
-    ops::ControlFlow,
-    path::Path,
-};
+use std::{io::Write, ops::ControlFlow, path::Path};
 
 use gputrace_analysis::{
     costs::CostExporter,
@@ -20,9 +16,8 @@ use gputrace_analysis::{
 };
 use gputrace_export::{
     ExportError, Exporter, Filter, Output, OutputDir, OutputError, Prefetch, Progress, Report,
-    SharedText, Source, Stages, ndjson::NdjsonWriter, run_with, text::TextWriter,
+    SharedText, Source, Stages, StandardOutput, ndjson::NdjsonWriter, run_with, text::TextWriter,
 };
-use gputrace_text::terminal;
 use gputrace_timeline::Timeline;
 
 use crate::{
@@ -97,8 +92,12 @@ pub fn export_from(
         )));
     }
     match formats.stdout {
-        Some(LiveFormat::Text) => exporters.push(Box::new(TextWriter::new(stdout()))),
-        Some(LiveFormat::Ndjson) => exporters.push(Box::new(NdjsonWriter::new(stdout()))),
+        Some(LiveFormat::Text) => {
+            exporters.push(Box::new(TextWriter::new(StandardOutput::default())));
+        }
+        Some(LiveFormat::Ndjson) => {
+            exporters.push(Box::new(NdjsonWriter::new(StandardOutput::default())));
+        }
         None => {}
     }
     let mut failures = Vec::new();
@@ -114,9 +113,7 @@ pub fn export_from(
     }
     let mut report = run_with(Prefetch::new(source), exporters, stages, progress);
     // The reader of standard output may be gone (`gputrace export … -o - | head`).
-    report
-        .failures
-        .retain(|(_, error)| formats.stdout.is_none() || !is_broken_pipe(error));
+    report.failures.retain(|(_, error)| !error.is_closed_pipe());
     report.failures.extend(failures);
     let mut summary = summaries.take();
     if let Some(file) = formats
@@ -136,14 +133,6 @@ pub fn export_from(
         costs: costs.take(),
         too_small,
     })
-}
-
-fn stdout() -> BufWriter<io::Stdout> {
-    BufWriter::with_capacity(64 << 10, terminal::stdout())
-}
-
-fn is_broken_pipe(error: &ExportError) -> bool {
-    matches!(error, ExportError::Output(OutputError::Io { source, .. }) if source.kind() == io::ErrorKind::BrokenPipe)
 }
 
 fn write_summary(directory: &OutputDir, name: &str, text: &str) -> Result<Output, OutputError> {

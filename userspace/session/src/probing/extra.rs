@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, ffi::OsString, path::Path};
 
 use gputrace_abi::domain::Domain;
 use gputrace_files::target::{FileState, Place, Root};
+use gputrace_text::tables::plural;
 use gputrace_tracee::{
     elf::SymbolKind,
     functions::{self, Choice, Functions},
@@ -233,8 +234,8 @@ impl ExtraFunctions {
             let inlined = inlined(all, program);
             if !inlined.is_empty() {
                 remarks.push(format!(
-                    "{} functions of {} exist only inlined into others and cannot be traced: {}",
-                    inlined.len(),
+                    "{} only inlined into others and cannot be traced: {}: {}",
+                    plural(inlined.len() as u64, "function exists", "functions exist"),
                     file.path().display(),
                     some(&inlined)
                 ));
@@ -298,6 +299,11 @@ fn inlined(all: &Functions, program: &ProgramFunctions) -> Vec<String> {
         .collect()
 }
 
+/// How many functions match, as a clause.
+fn matching(count: usize) -> String {
+    plural(count as u64, "function matches", "functions match")
+}
+
 /// Why none of a file's functions can be traced, as a clause.
 fn why_none(
     all: &Functions,
@@ -307,20 +313,23 @@ fn why_none(
 ) -> String {
     if let Some(refused) = plan.refused.first() {
         return format!(
-            "{} functions match, but {}: {}",
-            count, refused.name, refused.reason
+            "{}, but {}: {}",
+            matching(count),
+            refused.name,
+            refused.reason
         );
     }
     if !plan.indirect.is_empty() {
         return format!(
-            "{} functions match, but they are indirect (IFUNC), and which code they stand for is chosen in each process: {}",
-            plan.indirect.len(),
+            "{}, but only as indirect (IFUNC), whose code is chosen in each process: {}",
+            matching(plan.indirect.len()),
             some(&plan.indirect)
         );
     }
     if count != 0 {
         return format!(
-            "{count} functions match, but all have fewer instructions than --min-instructions asks for"
+            "{}, but with fewer instructions than --min-instructions asks for",
+            matching(count)
         );
     }
     let inlined = program

@@ -12,6 +12,7 @@ use gputrace_loader::{
     calls::Calls,
     probes::{Hook, Probes},
 };
+use gputrace_text::tables::count;
 use gputrace_tracee::{
     library::LibraryFile,
     process::{self, MappedFile, ProcessError},
@@ -136,6 +137,15 @@ pub(crate) struct Found {
     pub(crate) complete_since: u64,
 }
 
+/// What ROCm libraries the targets had.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Rocm {
+    /// Whether a target had one mapped.
+    pub(crate) is_mapped: bool,
+    /// Whether one had functions that are traced as calls, also if no target had mapped it.
+    pub(crate) has_functions: bool,
+}
+
 /// All libraries of the recording and their probes.
 #[derive(Debug)]
 pub(crate) struct Instruments {
@@ -151,6 +161,8 @@ pub(crate) struct Instruments {
     releases: bool,
     /// Functions whose call rate or probe time is limited.
     limiter: ProbeLimiter,
+    /// What ROCm libraries the targets had.
+    pub(crate) rocm: Rocm,
     /// Whether any file had a requested function other than ROCm's.
     matched: bool,
     /// Why other files had none.
@@ -176,6 +188,7 @@ impl Instruments {
             kokkos: KokkosTools::default(),
             named: NamedLibraries::new(request.extra.libraries.clone()),
             limiter: ProbeLimiter::default(),
+            rocm: Rocm::default(),
             matched: false,
             unmatched: Vec::new(),
             found: BTreeSet::new(),
@@ -232,6 +245,7 @@ impl Instruments {
             }
         }
         let rocm: Vec<MappedFile> = mapped.into_iter().filter(is_rocm).collect();
+        self.rocm.is_mapped |= !rocm.is_empty();
         if rocm.is_empty() && wanted.is_empty() {
             return Err(self.why_none(pid).into());
         }
@@ -530,8 +544,9 @@ impl Instruments {
                 return Err(failure.map_or(SessionError::NoTarget, |failure| failure.error.into()));
             }
             let text = format!(
-                "{} of {functions} functions of {} could not be probed, the first because: {}",
+                "{} of {} of {} could not be probed, the first because: {}",
                 failures.len(),
+                count(functions as u64, "function"),
                 library.file.path().display(),
                 first.error
             );

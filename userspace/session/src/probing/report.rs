@@ -3,6 +3,7 @@
 use std::{borrow::Cow, fmt};
 
 use gputrace_abi::domain::Domain;
+use gputrace_text::tables::{count, plural};
 use gputrace_tracee::library::LibraryPlan;
 
 use super::extra::some;
@@ -22,19 +23,29 @@ impl fmt::Display for AttachReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.functions {
             0 => write!(f, "following the GPU's work through {}", self.path),
-            functions => write!(f, "tracing {functions} functions of {}", self.path),
+            functions => write!(
+                f,
+                "tracing {} of {}",
+                count(functions as u64, "function"),
+                self.path
+            ),
         }?;
         if let Some(chosen) = &self.chosen {
             write!(f, " ({chosen})")?;
         }
         let LeftOut { refused, indirect } = &self.left_out;
-        if let count @ 1.. = refused.len() {
-            write!(f, "; {count} more cannot be traced: {}", some(refused))?;
+        if let number @ 1.. = refused.len() {
+            write!(f, "; {number} more cannot be traced: {}", some(refused))?;
         }
-        if let count @ 1.. = indirect.len() {
+        if let number @ 1.. = indirect.len() {
             write!(
                 f,
-                "; {count} are not traced because they are indirect functions (IFUNC), whose code is chosen in each process: {}",
+                "; {} not traced, because the code is chosen in each process: {}",
+                plural(
+                    number as u64,
+                    "indirect function (IFUNC) is",
+                    "indirect functions (IFUNC) are"
+                ),
                 some(indirect)
             )?;
         }

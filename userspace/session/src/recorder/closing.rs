@@ -16,7 +16,10 @@ use gputrace_capture::meta::Notice;
 use gputrace_collect::{CollectorEvent, CollectorHandle, Command, clocks};
 use gputrace_export::OutputDir;
 use gputrace_loader::probes::Probes;
-use gputrace_text::Line;
+use gputrace_text::{
+    Line,
+    tables::{self, plural},
+};
 use gputrace_tracee::process;
 
 use super::{
@@ -141,6 +144,7 @@ impl Recorder<'_> {
         self.tell_unmatched();
         let remarks = self.instruments.never_found();
         self.told.nothing_matched |= !remarks.is_empty();
+        self.tell_nothing()?;
         let missed = missed(self.calls.missed() + self.sources.missed());
         for text in remarks
             .into_iter()
@@ -178,7 +182,12 @@ impl Recorder<'_> {
                 .count();
             if alive > 0 {
                 self.tell(&format!(
-                    "the program ended; {alive} process(es) that it started keep running, untraced"
+                    "the program ended; {} running, untraced",
+                    plural(
+                        alive as u64,
+                        "process that it started keeps",
+                        "processes that it started keep"
+                    )
                 ));
             }
         }
@@ -190,9 +199,10 @@ impl Recorder<'_> {
 fn missed(count: u64) -> Option<String> {
     (count != 0).then(|| {
         format!(
-            "the kernel skipped gputrace's programs at {count} tracepoint events of any process \
-             (ioctls, tracepoints of the driver, ends of processes), because another BPF \
-             operation was running on that CPU: these events are in no account"
+            "the kernel skipped gputrace's programs at {} of any process (ioctls, tracepoints of \
+             the driver, ends of processes), because another BPF operation was running on that \
+             CPU: what happened there is in no account",
+            tables::count(count, "tracepoint event")
         )
     })
 }

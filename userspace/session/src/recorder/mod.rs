@@ -7,6 +7,7 @@ mod detach;
 mod discovery;
 pub(crate) mod ending;
 mod gpus;
+mod nothing;
 pub(crate) mod periods;
 mod setup;
 mod wait;
@@ -57,7 +58,8 @@ pub struct Finished {
     pub program: Option<ExitStatus>,
     /// First failure to write the capture, if any.
     pub capture_failure: Option<String>,
-    /// Whether requested libraries or functions were not found. The user has been told.
+    /// Whether requested libraries or functions were not found, or there was another reason for
+    /// which no call was recorded. The user has been told.
     pub nothing_matched: bool,
     /// Why functions that were asked for are not traced although they exist: there are too many.
     pub too_many: Option<SessionError>,
@@ -91,7 +93,8 @@ pub(crate) struct Told {
     pub(crate) said: Said,
     /// First failure to write the capture.
     pub(crate) failure: Option<String>,
-    /// Whether requested libraries or functions were not found.
+    /// Whether requested libraries or functions were not found, or another reason was told for
+    /// which no call was recorded.
     pub(crate) nothing_matched: bool,
     /// The first file with too many functions that match.
     pub(crate) too_many: Option<SessionError>,

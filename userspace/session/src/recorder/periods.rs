@@ -8,6 +8,8 @@
 use gputrace_collect::clocks;
 use std::{collections::VecDeque, time::Duration};
 
+use gputrace_text::tables::count;
+
 /// A delay followed by a time of recording, repeated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Period {
@@ -94,6 +96,11 @@ impl Course {
         }
     }
 
+    /// Whether a period has begun.
+    pub(crate) const fn has_begun(&self) -> bool {
+        self.begun > 0
+    }
+
     /// Notes that recording began or paused at `time`, ns `CLOCK_BOOTTIME`. Returns a remark,
     /// except after the first `TOLD` periods.
     pub(crate) fn switched(&mut self, on: bool, time: u64) -> Option<String> {
@@ -118,9 +125,9 @@ impl Course {
         self.close(time);
         let seconds = |ns: u64| Duration::from_nanos(ns).as_secs_f64();
         format!(
-            "Recorded only in {} collection period(s), {:.6} s of {:.6} s: calls, kernels and copies that began outside of them were \
-             not recorded.",
-            self.begun,
+            "Recorded only in {}, {:.6} s of {:.6} s: calls, kernels and copies that began \
+             outside were not recorded.",
+            count(self.begun, "collection period"),
             seconds(self.recorded),
             seconds(time.saturating_sub(self.began))
         )
@@ -181,7 +188,7 @@ mod tests {
         assert!(course.switched(true, 9_000_000_000).is_none());
         let text = course.summary(10_000_000_000);
         assert!(
-            text.contains("102 collection period(s), 3.000000 s of 10.000000 s"),
+            text.contains("102 collection periods, 3.000000 s of 10.000000 s"),
             "{text}"
         );
     }

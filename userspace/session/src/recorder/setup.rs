@@ -341,8 +341,10 @@ fn check_targets(request: &Request) -> Result<(), SessionError> {
         Targets::Launch { command, .. } => check_command(command),
         Targets::Attach { pids, wait } => {
             for pid in pids {
+                process::check_is_process(*pid)?;
                 match process::rocm_libraries(*pid) {
-                    Err(ProcessError::NoRocmLibraries { .. }) if *wait => {}
+                    Err(ProcessError::NoRocmLibraries { .. })
+                        if *wait && !process::has_ended(*pid) => {}
                     // Reported later, if nothing else is found either.
                     Err(
                         ProcessError::NoRocmLibraries { .. } | ProcessError::StaticRuntime { .. },

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use gputrace_text::tables::plural;
+
 use gputrace_abi::record::task_op;
 use gputrace_capture::{Meta, meta::Notice};
 use gputrace_collect::{CollectorEvent, Command, clocks};
@@ -188,8 +190,13 @@ impl Recorder<'_> {
         let refused = self.inbox.take_refused();
         if refused != 0 {
             self.remark(format!(
-                "too much happened at once: {refused} events of processes were dropped: names of \
-                 processes and threads may be missing"
+                "too much happened at once: {} dropped: names of processes and threads may be \
+                 missing",
+                plural(
+                    refused,
+                    "event of a process was",
+                    "events of processes were"
+                )
             ));
         }
         let due = self.targets.ticks.is_multiple_of(TICKS_PER_LOOK);

@@ -12,6 +12,7 @@ use gputrace_loader::{
     tracefs::{self, Tracepoint},
     tracepoint::Tracing,
 };
+use gputrace_text::tables::plural;
 
 use super::{Source, Wanted};
 use crate::said::notice;
@@ -99,7 +100,10 @@ impl Source for Tracepoints {
                     "this kernel has no tracepoint {list} yet; it is recorded when a module adds it"
                 )
             } else {
-                format!("{known} tracepoints of the driver are recorded; this kernel has no {list}")
+                format!(
+                    "{} of the driver recorded; this kernel has no {list}",
+                    plural(known as u64, "tracepoint is", "tracepoints are")
+                )
             }));
         }
         self.pending = missing;

@@ -5,6 +5,7 @@ use gputrace_kfd::{
     Paths,
     processes::{self, Detail, Process},
 };
+use gputrace_text::tables::{bytes, count};
 
 /// `KFD_QUEUE_TYPE_COMPUTE`
 const COMPUTE: u64 = 0;
@@ -23,7 +24,7 @@ pub(crate) fn held(paths: &Paths, pid: u32) -> Option<String> {
     let memory: Vec<String> = gpus
         .iter()
         .filter_map(|(gpu, held)| Some((gpu, held.vram_bytes.filter(|bytes| *bytes > 0)?)))
-        .map(|(gpu, bytes)| format!("{bytes} bytes of the memory of GPU {gpu}"))
+        .map(|(gpu, held)| format!("{} of the memory of GPU {gpu}", bytes(held)))
         .collect();
     let is_told = gpus.values().any(|held| held.vram_bytes.is_some());
     let memory = match (memory.is_empty(), is_told) {
@@ -32,10 +33,11 @@ pub(crate) fn held(paths: &Paths, pid: u32) -> Option<String> {
         (true, false) => "memory of GPUs of which it does not say how much".to_owned(),
     };
     Some(format!(
-        "According to the driver, process {pid} had {of_kernels} queues for kernels, {} others \
-         and {memory} when the recording began. The recording has no events for these; queues are \
-         found when work arrives in them.",
-        queues.len() - of_kernels
+        "According to the driver, process {pid} had {} for kernels, {} and {memory} when the \
+         recording began. The recording has no events for these; queues are found when work \
+         arrives in them.",
+        count(of_kernels as u64, "queue"),
+        count((queues.len() - of_kernels) as u64, "other")
     ))
 }
 
@@ -65,16 +67,16 @@ mod tests {
         }
         let text = held(&paths, 47).unwrap();
         assert!(
-            text.contains("2 queues for kernels, 1 others and memory of GPUs of which it does not"),
+            text.contains("2 queues for kernels, 1 other and memory of GPUs of which it does not"),
             "{text}"
         );
         write(root, "vram_100", "0\n");
         let text = held(&paths, 47).unwrap();
-        assert!(text.contains("1 others and no memory of a GPU"), "{text}");
+        assert!(text.contains("1 other and no memory of a GPU"), "{text}");
         write(root, "vram_99", "4294967296\n");
         let text = held(&paths, 47).unwrap();
         assert!(
-            text.contains("1 others and 4294967296 bytes of the memory of GPU 99 when"),
+            text.contains("1 other and 4.29 GB of the memory of GPU 99 when"),
             "{text}"
         );
         assert_eq!(held(&paths, 48), None);

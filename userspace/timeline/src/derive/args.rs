@@ -247,16 +247,23 @@ pub fn returned<'a>(info: &FunctionInfo, call: &'a Call) -> Option<ArgValue<'a>>
     }
 }
 
+/// The status in the word that a function returned, in which 0 means success; `None` if it returns
+/// no status.
+pub(crate) fn status_of(info: &FunctionInfo, word: u64) -> Option<u32> {
+    let is_status = match info.function.returns {
+        ValueKind::HipError | ValueKind::HsaStatus => true,
+        ValueKind::Signed(4) | ValueKind::Unsigned(4) => {
+            info.domain.is_some_and(Domain::zero_is_success)
+        }
+        _ => false,
+    };
+    is_status.then_some(word as u32)
+}
+
 /// Whether values that the call stored are meaningful: a failed call may have stored anything.
 fn succeeded(info: &FunctionInfo, call: &Call) -> bool {
-    match (call.how, info.function.returns) {
-        (CallEnd::Returned(word), ValueKind::HipError | ValueKind::HsaStatus) => word as u32 == 0,
-        (CallEnd::Returned(word), ValueKind::Signed(4) | ValueKind::Unsigned(4))
-            if info.domain.is_some_and(Domain::zero_is_success) =>
-        {
-            word as u32 == 0
-        }
-        (CallEnd::Returned(_), _) => true,
+    match call.how {
+        CallEnd::Returned(word) => status_of(info, word).is_none_or(|code| code == 0),
         _ => false,
     }
 }

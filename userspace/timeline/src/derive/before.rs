@@ -6,6 +6,7 @@
 use std::collections::{BTreeSet, HashSet};
 
 use foldhash::fast::RandomState;
+use gputrace_text::tables::plural;
 
 use crate::model::event::{Call, CallEnd, Event, FunctionInfo};
 
@@ -85,14 +86,27 @@ impl Before {
     /// The remark to make if a queue is older than the recording.
     pub(crate) fn remark(&self, queues: OldQueues) -> Option<String> {
         let OldQueues { found, with_gpu } = queues;
+        let of_gpus = match (found, with_gpu) {
+            (1, 1) => "its GPU is".to_owned(),
+            (1, _) => "its GPU is not".to_owned(),
+            _ => format!("the GPU of {with_gpu} of them is"),
+        };
+        let streams = self.old.len() as u64;
+        let of_streams = if streams == 0 {
+            String::new()
+        } else {
+            format!(
+                "{} older, or made by calls that are not recorded: only the handle is known of \
+                 such a stream, not flags and priority. ",
+                plural(streams, "stream with work is", "streams with work are")
+            )
+        };
         (found > 0).then(|| {
             format!(
-                "{found} queues were in use before the recording, or this part of it, began. They \
-                 were found when their doorbells rang; the GPU of {with_gpu} of them is known. {} \
-                 streams with work are older, or were made by calls that are not recorded: only \
-                 their handles are known, not their flags and priority. Older queues and streams \
+                "{} in use before the recording, or this part of it, began. Such queues are found \
+                 when their doorbells ring; {of_gpus} known. {of_streams}Older queues and streams \
                  without work in the recording are not found.",
-                self.old.len()
+                plural(found, "queue was", "queues were")
             )
         })
     }
@@ -165,9 +179,21 @@ mod tests {
         for part in [
             "5 queues were in use before",
             " 4 of them is known",
-            " 3 streams with work",
+            " 3 streams with work are older, or made",
         ] {
             assert!(remark.contains(part), "{part} is not in: {remark}");
         }
+        let one = before.remark(OldQueues {
+            found: 1,
+            with_gpu: 1,
+        });
+        let one = one.unwrap();
+        assert!(one.starts_with("1 queue was in use before"), "{one}");
+        assert!(one.contains("its GPU is known"), "{one}");
+        let none = Before::default().remark(OldQueues {
+            found: 1,
+            with_gpu: 0,
+        });
+        assert!(none.is_some_and(|remark| !remark.contains("0 streams")));
     }
 }

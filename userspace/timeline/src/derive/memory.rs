@@ -14,6 +14,7 @@ use foldhash::fast::RandomState;
 use gputrace_abi::domain::Domain;
 use gputrace_capture::gpu::AgentKind;
 use gputrace_catalog::memory::{Allocation, allocation};
+use gputrace_text::tables::{bytes, count};
 
 use self::hip::HipMemory;
 use crate::model::{
@@ -74,13 +75,23 @@ pub(crate) struct Memory {
 }
 
 /// The remark about frees of memory whose allocation was not seen; `asked` names the library.
-fn freed_unseen(count: u64, asked: &str) -> Option<String> {
-    (count > 0).then(|| {
+fn freed_unseen(number: u64, asked: &str) -> Option<String> {
+    (number > 0).then(|| {
         format!(
-            "{count} frees by {asked} concern memory whose allocation is not in the recording: \
-             most likely it was allocated before. These figures do not include it."
+            "{} by {asked} without an allocation in the recording: most likely it was made before. \
+             These figures do not include it.",
+            count(number, "free")
         )
     })
+}
+
+/// The sentence about memory that one function has left; `how` leads over to it.
+fn not_freed(left: u64, number: u64, how: &str, function: &str) -> String {
+    format!(
+        " Not freed by its end: {} in {} {how} {function}.",
+        bytes(left),
+        count(number, "allocation")
+    )
 }
 
 impl Memory {
@@ -332,15 +343,13 @@ impl Memory {
                 format!("node {node}")
             });
             let mut text = format!(
-                "Memory of {whose} that was allocated while recording: {} bytes at its peak.",
-                total.peak
+                "Memory of {whose} that was allocated while recording: {} at its peak.",
+                bytes(total.peak)
             );
-            for (function, (bytes, count)) in &total.left {
+            for (function, (left, number)) in &total.left {
                 let by = function.and_then(|id| self.names.get(&id));
                 let by = by.map_or("a call that is not in the recording", String::as_str);
-                text.push_str(&format!(
-                    " Not freed by its end: {bytes} bytes in {count} allocations within {by}."
-                ));
+                text.push_str(&not_freed(*left, *number, "within", by));
             }
             remarks.push(text);
         }

@@ -8,6 +8,7 @@ pub(crate) mod communicators;
 pub(crate) mod counter;
 pub(crate) mod deferred;
 pub mod driver;
+pub(crate) mod failures;
 pub(crate) mod group;
 pub(crate) mod memory;
 pub(crate) mod pasids;

@@ -19,6 +19,7 @@ use std::{
 use gputrace_capture::counter::{Counter, CounterValues, GroupRead};
 
 use crate::model::gpu::{Dispatch, Reading};
+use gputrace_text::tables::plural;
 
 /// Maximum number of readings and value changes that are kept: 24 bytes each.
 const LIMIT: usize = 1 << 20;
@@ -229,28 +230,31 @@ impl Readings {
             .saturating_sub(self.forgotten);
         if without > 0 {
             remarks.push(format!(
-                "Of {} dispatches with known times, {without} ended before any counter of their \
-                 GPU was read: the counter collection has no rows for them. `--counters=HZ` reads \
-                 more often (up to 100 times a second); shorter kernels cannot be told apart by \
-                 what the driver counts.",
-                self.dispatches
+                "Of {} with known times, {without} ended before any counter of the GPU was read: \
+                 the counter collection has no rows for these. `--counters=HZ` reads more often \
+                 (up to 100 times a second); shorter kernels cannot be told apart by what the \
+                 driver counts.",
+                plural(self.dispatches, "dispatch", "dispatches")
             ));
         }
-        for (count, what) in [
+        for (count, one, many, what) in [
             (
                 self.forgotten,
-                "dispatches began so long before they became known that their counter readings \
-                 were no longer kept: their rows in the counter collection are missing or \
-                 incomplete",
+                "dispatch",
+                "dispatches",
+                "became known so late that counter readings from the begin were no longer kept: \
+                 rows in the counter collection are missing or incomplete",
             ),
             (
                 self.late,
-                "counter readings appear in the capture after dispatches that ended later: the \
-                 rows of these dispatches may lack these readings",
+                "counter reading",
+                "counter readings",
+                "came into the capture after dispatches that ended later: the rows of these \
+                 dispatches may lack such readings",
             ),
         ] {
             if count > 0 {
-                remarks.push(format!("{count} {what}."));
+                remarks.push(format!("{} {what}.", plural(count, one, many)));
             }
         }
         remarks

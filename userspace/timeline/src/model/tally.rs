@@ -2,6 +2,7 @@
 
 use gputrace_abi::domain::DOMAINS;
 use gputrace_capture::ledger::Ledger;
+use gputrace_text::tables::plural;
 
 use crate::model::raw::MAX_CPUS;
 
@@ -39,6 +40,9 @@ pub struct Tally {
     /// The message to show if only regions selected by programs are shown and no program has
     /// selected any. Known when the timeline has ended.
     pub nothing_selected: Option<String>,
+    /// The messages about calls that returned errors, one for each API. Known when the timeline has
+    /// ended.
+    pub failed_calls: Vec<String>,
 }
 
 impl Tally {
@@ -101,6 +105,55 @@ impl Tally {
         self.unknown_blocks += other.unknown_blocks;
         self.adjusted_ends += other.adjusted_ends;
         self.duplicate_packets += other.duplicate_packets;
+        self.failed_calls.extend_from_slice(&other.failed_calls);
+    }
+
+    /// What could not be read, or not as it was; `forgotten` values of arguments are without their
+    /// calls.
+    pub(crate) fn remarks(&self, forgotten: u64) -> impl Iterator<Item = String> {
+        [
+            (
+                forgotten,
+                "value of an argument was",
+                "values of arguments were",
+                "left out, because too many calls were lost, with those that had them",
+            ),
+            (
+                self.unreadable_values,
+                "text or result of a call",
+                "texts or results of calls",
+                "could not be read, because there was no memory at the address, which is shown \
+                 instead",
+            ),
+            (
+                self.malformed_records,
+                "record that made no sense was",
+                "records that made no sense were",
+                "left out; please report this",
+            ),
+            (
+                self.unknown_records,
+                "record is",
+                "records are",
+                "of a kind that this version does not know; upgrade gputrace to see them",
+            ),
+            (
+                self.unknown_blocks,
+                "block is",
+                "blocks are",
+                "of a kind that this version does not know; upgrade gputrace to see them",
+            ),
+            (
+                self.adjusted_ends,
+                "call is",
+                "calls are",
+                "shown with length 0, because by clocks of different CPUs the end was some \
+                 nanoseconds before the begin",
+            ),
+        ]
+        .into_iter()
+        .filter(|(count, ..)| *count > 0)
+        .map(|(count, one, many, what)| format!("{} {what}.", plural(count, one, many)))
     }
 
     pub(crate) fn count_call(&mut self, domain: u8, cpu: u32, finished: bool) {

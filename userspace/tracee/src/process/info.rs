@@ -44,6 +44,20 @@ pub fn describe(pid: u32) -> Result<meta::Process, ProcessError> {
     })
 }
 
+/// The process that the thread `id` belongs to, `id` itself for a process's first thread; `None` if
+/// there is no such thread.
+pub(super) fn process_of(id: u32) -> Option<u32> {
+    let status = kernel::read_text(format!("/proc/{id}/status")).ok()?;
+    let process = status.lines().find_map(|line| line.strip_prefix("Tgid:"))?;
+    process.trim().parse().ok()
+}
+
+/// Whether a process has ended and only waits for its parent to collect it.
+#[must_use]
+pub fn has_ended(pid: u32) -> bool {
+    matches!(state(pid), Some('Z' | 'X'))
+}
+
 /// Ids of all processes, in order.
 ///
 /// # Errors

@@ -11,13 +11,13 @@ use std::{
 };
 
 use gputrace_files::{
-    kernel,
+    kernel, rights,
     target::{OpenError, Place},
 };
 
 use crate::elf::{self, ElfError, ElfInfo, Linkage};
 
-pub use info::{CodeState, code_state, describe, namespace_pid, pids, start_stack};
+pub use info::{CodeState, code_state, describe, has_ended, namespace_pid, pids, start_stack};
 pub(crate) use libraries::file_at;
 pub use libraries::{MappedFile, locate_mapped, open_located, open_mapped};
 
@@ -34,6 +34,14 @@ pub enum ProcessError {
     )]
     NoSuchProcess {
         /// Process id.
+        pid: u32,
+    },
+    /// The id is that of a thread, not of its process: `top -H` and debuggers show both.
+    #[error("{tid} is a thread of process {pid}; give the process: {pid}")]
+    Thread {
+        /// Id of the thread.
+        tid: u32,
+        /// Id of its process.
         pid: u32,
     },
     /// The process maps no library that gputrace traces.
@@ -73,8 +81,9 @@ pub enum ProcessError {
     },
     /// gputrace may not inspect the process.
     #[error(
-        "may not look into process {pid} ({what}); run gputrace with sudo, or give it CAP_SYS_PTRACE \
-         (and CAP_CHECKPOINT_RESTORE for deleted files)"
+        "may not look into process {pid} ({what}); {}, or give it CAP_SYS_PTRACE (and \
+         CAP_CHECKPOINT_RESTORE for deleted files)",
+        rights::remedy()
     )]
     PermissionDenied {
         /// Process id.
@@ -85,8 +94,9 @@ pub enum ProcessError {
     /// The mapped file was deleted or replaced, and the kernel provides no other way to it.
     #[error(
         "process {pid} uses a copy of {} that was deleted or replaced on disk since, and it cannot be \
-         reached through /proc/{pid}/map_files; run gputrace as root, or restart the program",
-        path.display()
+         reached through /proc/{pid}/map_files; {}, or restart the program",
+        path.display(),
+        rights::remedy()
     )]
     LibraryReplaced {
         /// Process id.
@@ -136,6 +146,18 @@ pub fn rocm_libraries(pid: u32) -> Result<RocmProcess, ProcessError> {
         Err(why_none(pid, &mappings))
     } else {
         Ok(RocmProcess { pid, libraries })
+    }
+}
+
+/// Checks that an id is that of a process, not of one of its other threads: `/proc` has a directory
+/// for each of them. An id that nobody has is accepted.
+///
+/// # Errors
+/// [`ProcessError::Thread`].
+pub fn check_is_process(id: u32) -> Result<(), ProcessError> {
+    match info::process_of(id) {
+        Some(pid) if pid != id => Err(ProcessError::Thread { tid: id, pid }),
+        _ => Ok(()),
     }
 }
 
@@ -270,6 +292,25 @@ mod tests {
     use rustix::io::Errno;
 
     #[test]
+    fn a_thread_is_no_process() {
+        let own = std::process::id();
+        assert!(check_is_process(own).is_ok());
+        assert!(check_is_process(u32::MAX).is_ok());
+        // The thread must live as long as it is asked about.
+        std::thread::scope(|scope| {
+            let asked = scope.spawn(|| {
+                let tid = rustix::thread::gettid().as_raw_pid().cast_unsigned();
+                (tid, check_is_process(tid).unwrap_err().to_string())
+            });
+            let (tid, said) = asked.join().unwrap();
+            assert_eq!(
+                said,
+                format!("{tid} is a thread of process {own}; give the process: {own}")
+            );
+        });
+    }
+
+    #[test]
     fn refusals_name_the_next_step() {
         let refusal = |errno: Errno| refused(7, "/proc/7/maps".to_owned(), errno.into());
         for errno in [Errno::NOENT, Errno::SRCH] {
@@ -280,10 +321,8 @@ mod tests {
         }
         for errno in [Errno::ACCESS, Errno::PERM] {
             let message = refusal(errno).to_string();
-            assert!(
-                message.contains("sudo") && message.contains("CAP_SYS_PTRACE"),
-                "{message}"
-            );
+            let remedy = format!("{}, or give it CAP_SYS_PTRACE", rights::remedy());
+            assert!(message.contains(&remedy), "{message}");
         }
         assert!(matches!(refusal(Errno::IO), ProcessError::Proc { .. }));
     }

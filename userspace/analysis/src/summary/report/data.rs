@@ -9,6 +9,7 @@ use super::super::{
     Summary,
     busy::Meaning,
     gpu_use::{GpuUse, WorkUse},
+    render::{Nothing, nothing},
     stats::Durations,
 };
 use super::{
@@ -47,6 +48,11 @@ pub(super) struct Page<'a> {
     memory: Vec<MemoryData>,
     latencies: Vec<Row>,
     qualities: Vec<(&'static str, u64, u64)>,
+    /// What was said about calls that failed.
+    failed: &'a [String],
+    /// What to say if nothing was recorded.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    nothing: Option<Nothing>,
     losses: Vec<Loss>,
     complete: Option<bool>,
     unfinished: Vec<(String, u32, u32, u64)>,
@@ -194,6 +200,8 @@ impl<'a> Page<'a> {
             memory: memory_curves(gpu, memory, begin),
             latencies: latencies(gpu),
             qualities: qualities(gpu),
+            failed: &summary.failed,
+            nothing: nothing(summary),
             losses: losses(summary),
             complete: summary.ledger.as_ref().map(|ledger| ledger.complete),
             unfinished: unfinished(summary),
@@ -520,6 +528,7 @@ mod tests {
             assert!((span[0].as_u64().unwrap() as usize) < lanes.len());
         }
         assert_eq!(page["agents"][0]["busy"].as_u64(), Some(71_000));
+        assert!(page.get("nothing").is_none());
     }
 
     #[test]

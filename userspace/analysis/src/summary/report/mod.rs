@@ -13,16 +13,16 @@ mod data;
 mod lanes;
 mod memory;
 
-use std::io::Write as _;
+use std::io::Write;
 
 use gputrace_text::{json, outside};
 use gputrace_timeline::event::Event;
 use sha2::{Digest as _, Sha256};
 
-use crate::summary::Summary;
+use crate::summary::{Destination, Summary};
 use gputrace_export::{
     exporter::{ExportError, Exporter, Output},
-    output::{OutputDir, OutputError, OutputFile},
+    output::{OutputDir, OutputFile},
 };
 use lanes::Overview;
 use memory::MemoryUse;
@@ -36,9 +36,8 @@ const BODY: &str = include_str!("page.html");
 ///
 /// Memory grows with the number of functions, kernels, agents, queues, processes and threads, but
 /// not with the number of calls, dispatches or copies.
-#[derive(Debug)]
 pub struct ReportExporter {
-    file: OutputFile,
+    to: Destination,
     title: String,
     summary: Summary,
     overview: Overview,
@@ -46,19 +45,25 @@ pub struct ReportExporter {
 }
 
 impl ReportExporter {
-    /// Starts the page `file_name` (e.g. `report.html`) in `directory`. `title` is the name of its
-    /// recording.
-    ///
-    /// # Errors
-    /// [`OutputError`] if the file cannot be created.
-    pub fn new(directory: &OutputDir, file_name: &str, title: &str) -> Result<Self, OutputError> {
-        Ok(Self {
-            file: directory.file(file_name)?,
+    /// Starts the page in a file. `title` is the name of its recording.
+    #[must_use]
+    pub fn new(file: OutputFile, title: &str) -> Self {
+        Self::to(Destination::File(file), title)
+    }
+
+    /// Starts the page on a stream, e.g. standard output.
+    pub fn to_stream(stream: impl Write + 'static, title: &str) -> Self {
+        Self::to(Destination::Stream(Box::new(stream)), title)
+    }
+
+    fn to(to: Destination, title: &str) -> Self {
+        Self {
+            to,
             title: title.to_owned(),
             summary: Summary::default(),
             overview: Overview::default(),
             memory: MemoryUse::default(),
-        })
+        }
     }
 }
 
@@ -81,8 +86,7 @@ impl Exporter for ReportExporter {
             format: FORMAT,
             reason: error.to_string(),
         })?;
-        page(&mut self.file, &self.title, &json)?;
-        Ok(vec![self.file.finish("report")?])
+        self.to.write(page(&self.title, &json).as_bytes(), "report")
     }
 }
 
@@ -99,15 +103,14 @@ pub fn is_page(directory: &OutputDir, name: &str) -> bool {
     String::from_utf8_lossy(&head).contains(GENERATOR)
 }
 
-/// Writes the page around its data.
-fn page(file: &mut OutputFile, title: &str, json: &str) -> std::io::Result<()> {
+/// The page around its data.
+fn page(title: &str, json: &str) -> String {
     // Only this script runs, whatever else gets into the page.
     let policy = format!(
         "default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{}'",
         base64(&Sha256::digest(SCRIPT))
     );
-    write!(
-        file,
+    format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n{GENERATOR}\
          <meta http-equiv=\"Content-Security-Policy\" content=\"{policy}\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
@@ -182,5 +185,45 @@ mod tests {
             !SCRIPT.contains("innerHTML") && !SCRIPT.contains("</"),
             "text only"
         );
+    }
+
+    #[test]
+    fn the_page_begins_with_what_went_wrong() {
+        let mut summary = Summary::default();
+        for event in gputrace_export::synthetic::events() {
+            if matches!(event, Event::Recording(_) | Event::End(_)) {
+                summary.event(&event);
+            }
+        }
+        let text = format!(
+            "{} 43 of 43 HIP calls returned an error.",
+            gputrace_timeline::FAILED_CALLS
+        );
+        summary.event(&Event::Notice(gputrace_capture::meta::Notice {
+            time: 0,
+            text: text.clone(),
+        }));
+        summary.finish();
+        let (overview, memory) = (Overview::default(), MemoryUse::default());
+        let page = data::Page::new("run.gtcap", &summary, &overview, &memory);
+        let page = serde_json::to_value(page).unwrap();
+        assert_eq!(page["failed"][0], text);
+        assert!(
+            page["notices"].as_array().unwrap().is_empty(),
+            "it is told once"
+        );
+        let nothing = page["nothing"]["text"].as_str().unwrap();
+        assert!(nothing.starts_with("NOTHING WAS RECORDED"), "{nothing}");
+        assert_eq!(page["nothing"]["hints"].as_array().unwrap().len(), 3);
+        let shown = summary.to_string();
+        assert_eq!(shown.lines().nth(1), Some(text.as_str()), "{shown}");
+        // What filters leave out was recorded.
+        for event in gputrace_export::synthetic::events() {
+            if matches!(event, Event::Ledger(_)) {
+                summary.event(&event);
+            }
+        }
+        let shown = summary.to_string();
+        assert!(shown.contains("NOTHING IS SHOWN") && !shown.contains("NOTHING WAS RECORDED"));
     }
 }

@@ -56,6 +56,15 @@
     add(by("facts"), add(make("div"), make("dt", name), make("dd", shown)));
   }
 
+  // What the reader must know first.
+  by("first").hidden = !data.failed.length && !data.nothing;
+  data.failed.forEach((text) => add(by("first"), make("p", text, "bad")));
+  if (data.nothing) {
+    const hints = make("ul");
+    data.nothing.hints.forEach((text) => add(hints, make("li", text)));
+    add(by("first"), make("p", data.nothing.text, "bad"), hints);
+  }
+
   // Figures.
   const figure = (label, value, more, mood) => {
     const card = make("div", undefined, "card figure");
@@ -69,18 +78,25 @@
     const busiest = data.agents.reduce((a, b) => a.busy >= b.busy ? a : b);
     figure("GPU busy", busyShare(busiest), busiest.title + (data.agents.length > 1 ? ", the busiest of " + data.agents.length : ""));
   }
-  if (kernels) figure("Kernels", count(sum(kernels.rows, "count")), kernels.rows.length + (kernels.rows.length === 1 ? " name, " : " names, ") + (sum(kernels.rows, "timed") < sum(kernels.rows, "count") ? "≥ " : "") + withError(sum(kernels.rows, "total"), Math.hypot(...kernels.rows.map((row) => row.error || 0))));
-  if (copies) figure("Copied", bytes(copies.rows.reduce((total, row) => total + row.bytes[0], 0)), count(sum(copies.rows, "count")) + " copies");
+  const plural = (number, one, many) => count(number) + " " + (number === 1 ? one : many || one + "s");
+  if (kernels) {
+    const all = sum(kernels.rows, "count"), timed = sum(kernels.rows, "timed");
+    const total = withError(sum(kernels.rows, "total"), Math.hypot(...kernels.rows.map((row) => row.error || 0)));
+    figure("Kernels", count(all), plural(kernels.rows.length, "name") + ", " + (timed ? (timed < all ? "≥ " : "") + total : "durations not known"));
+  }
+  if (copies) figure("Copied", bytes(copies.rows.reduce((total, row) => total + row.bytes[0], 0)), plural(sum(copies.rows, "count"), "copy", "copies"));
   const calls = data.tables.filter((one) => one !== kernels && one !== copies);
-  figure("API calls", count(calls.reduce((total, one) => total + sum(one.rows, "count"), 0)),
-    data.unfinished_calls ? data.unfinished_calls + " had not returned" : "all returned", data.unfinished_calls ? "warn" : "");
+  const called = calls.reduce((total, one) => total + sum(one.rows, "count"), 0);
+  figure("API calls", count(called), data.unfinished_calls ? count(data.unfinished_calls) + " had not returned" : called ? "all returned" : "none was recorded", data.unfinished_calls ? "warn" : "");
   const whole = data.losses[data.losses.length - 1];
-  if (whole) figure("Lost", count(whole.lost), "of " + count(whole.seen) + " seen", whole.lost ? "bad" : "good");
+  if (whole) figure("Lost", count(whole.lost), "of " + plural(whole.seen, "record") + " of all kinds", whole.lost ? "bad" : whole.seen ? "good" : "");
   else figure("Lost", "?", "the capture has no account", "bad");
 
   // Timeline.
   const canvas = by("canvas"), tip = by("tip"), context = canvas.getContext("2d");
-  const LABEL = 210, ROW = 22, GROUP = 24, AXIS = 26;
+  const ROW = 22, GROUP = 24, AXIS = 26;
+  // Labels of rows leave room for the rows on a phone.
+  let LABEL = 210;
   let view = { from: 0, to: data.length };
   const rows = [];
   {
@@ -115,8 +131,16 @@
     }
     return low;
   };
+  // The beginning of a text that fits.
+  const cut = (text, room) => {
+    if (context.measureText(text).width <= room) return text;
+    let end = text.length;
+    while (end > 1 && context.measureText(text.slice(0, end) + "\u2026").width > room) end--;
+    return text.slice(0, end) + "\u2026";
+  };
   const draw = () => {
     const scale = window.devicePixelRatio || 1, height = Number(canvas.dataset.height);
+    LABEL = Math.min(210, Math.round(canvas.clientWidth * 0.35));
     canvas.style.height = height + "px";
     canvas.width = Math.round(canvas.clientWidth * scale);
     canvas.height = Math.round(height * scale);
@@ -124,16 +148,20 @@
     context.font = "12px system-ui, sans-serif";
     context.textBaseline = "middle";
     const [ink, soft, line] = ["ink", "soft", "line"].map(tone);
-    // The axis.
-    const length = view.to - view.from;
-    let tick = Math.pow(10, Math.floor(Math.log10(length / 6)));
-    for (const factor of [5, 2]) if (length / (tick * factor) >= 5) { tick *= factor; break; }
+    // The axis: as many ticks as there is room for labels.
+    const length = view.to - view.from, most = Math.max(1, Math.floor(width() / 80));
+    let tick = Math.pow(10, Math.floor(Math.log10(length / most)));
+    tick *= [1, 2, 5, 10].find((factor) => length / (tick * factor) <= most) || 10;
+    let free = 0;
     context.lineWidth = 1;
     for (let time = Math.ceil(view.from / tick) * tick; time <= view.to; time += tick) {
       context.strokeStyle = line;
       context.beginPath(); context.moveTo(x(time), AXIS - 6); context.lineTo(x(time), height); context.stroke();
+      const label = duration(Math.round(time)), from = x(time) + 4, to = from + context.measureText(label).width;
+      if (from < free || to > canvas.clientWidth) continue;
+      free = to + 6;
       context.fillStyle = soft;
-      context.fillText(duration(Math.round(time)), x(time) + 4, 11);
+      context.fillText(label, from, 11);
     }
     for (const row of rows) {
       if (row.group !== undefined) {
@@ -144,7 +172,7 @@
         continue;
       }
       context.fillStyle = soft;
-      context.fillText(row.lane.title, 14, row.y + ROW / 2, LABEL - 22);
+      context.fillText(cut(row.lane.title, LABEL - 22), 14, row.y + ROW / 2);
       context.fillStyle = line;
       context.fillRect(LABEL, row.y + ROW - 1, width(), 1);
       context.save();
@@ -258,11 +286,11 @@
   by("zoom-in").addEventListener("click", () => zoom(0.5));
   by("zoom-out").addEventListener("click", () => zoom(2));
   by("zoom-all").addEventListener("click", () => show(0, data.length));
-  window.addEventListener("resize", draw);
+  window.addEventListener("resize", () => { draw(); fitAxes(); });
   window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
   by("timeline-note").textContent = "Wheel zooms, drag moves, double click shows all. Rows of threads show outermost calls; dashed spans are estimates or had not ended."
-    + (data.spans_left_out ? " " + count(data.spans_left_out) + " shorter spans are shown only as density (pale), in steps of " + duration(data.step) + "." : "")
-    + (data.lanes_left_out ? " " + data.lanes_left_out + " less busy rows are left out." : "");
+    + (data.spans_left_out ? " " + plural(data.spans_left_out, "shorter span is", "shorter spans are") + " shown only as density (pale), in steps of " + duration(data.step) + "." : "")
+    + (data.lanes_left_out ? " " + plural(data.lanes_left_out, "less busy row is", "less busy rows are") + " left out." : "");
   if (!data.lanes.length) by("timeline-note").textContent = "Nothing with a beginning and an end was recorded.";
 
   // Histograms.
@@ -279,11 +307,12 @@
     // The mean of a class says nothing of single dispatches.
     const what = row.estimated
       ? count(row.estimated) + " of " + count(row.timed) + " durations are means of their classes; single ones differ from these"
-      : count(row.timed) + " durations, median " + duration(row.p50) + ", p95 " + duration(row.p95) + ", longest " + duration(row.max);
+      : !row.timed ? "durations not known"
+      : plural(row.timed, "duration") + ", median " + duration(row.p50) + ", p95 " + duration(row.p95) + ", longest " + duration(row.max);
     add(box, make("div", row.name + ": " + what, "name"));
     if (!row.histogram.length) return box;
     const low = row.histogram[0][0], high = row.histogram[row.histogram.length - 1][0];
-    const columns = Math.max(high - low + 1, 24), most = Math.max(...row.histogram.map((bucket) => bucket[1]));
+    const columns = high - low + 1, most = Math.max(...row.histogram.map((bucket) => bucket[1]));
     const W = 1000, H = 96, floor = H - 1, wide = W / columns;
     const picture = svg("svg", { viewBox: "0 0 " + W + " " + H, preserveAspectRatio: "none", role: "img", "aria-label": "Histogram of durations" });
     add(picture, svg("line", { x1: 0, x2: W, y1: floor, y2: floor }));
@@ -295,12 +324,28 @@
       add(picture, bar);
     }
     const axis = make("div", undefined, "axis"), every = Math.max(1, Math.round(columns / 8));
-    for (let bucket = low; bucket < low + columns * 0.94; bucket += every) {
+    for (let bucket = low; bucket <= high + 1; bucket += every) {
       const label = make("span", duration(Math.round(Math.pow(10, bucket / PER_DECADE))));
       label.style.left = (100 * (bucket - low) / columns) + "%";
       add(axis, label);
     }
-    return add(box, picture, axis);
+    // Few columns do not fill the width, because bars as wide as that would say nothing.
+    const plot = add(make("div"), picture, axis);
+    plot.style.width = Math.min(100, 4 * columns) + "%";
+    return add(box, plot);
+  };
+  // Labels that have no room are not shown.
+  const fitAxes = () => {
+    for (const axis of document.querySelectorAll(".axis")) {
+      const end = axis.closest(".histogram").getBoundingClientRect().right;
+      let free = -Infinity;
+      for (const label of axis.children) {
+        label.hidden = false;
+        const { left, right } = label.getBoundingClientRect();
+        label.hidden = left < free || right > end;
+        if (!label.hidden) free = right + 6;
+      }
+    }
   };
 
   // Tables.
@@ -372,6 +417,7 @@
         else cell.removeAttribute("aria-sort");
       });
       picture.replaceChildren(selected ? histogram(selected, kind) : "");
+      fitAxes();
     };
     columns.forEach(([name], index) => {
       const cell = make("th", name);
@@ -389,7 +435,7 @@
     if (one.rows.some((row) => row.stepped)) notes.push("* The kernel single-steps its first instruction: each duration includes that, about 1 us (in a virtual machine about 14 us).");
     if (one.rows.some((row) => row.error)) notes.push("±: standard error of estimates.");
     if (one.id === "kernels" && data.estimates) notes.push("Estimates: " + data.estimates + ".");
-    if (one.left_out) notes.push(one.left_out + " names with less time are left out.");
+    if (one.left_out) notes.push(plural(one.left_out, "name", "names") + " with less time " + (one.left_out === 1 ? "is" : "are") + " left out.");
     if (notes.length) add(card, make("p", notes.join(" "), "note"));
     add(by("tables"), card);
     fill();
@@ -470,5 +516,6 @@
   if (data.more_notices) add(by("notices"), make("li", data.more_notices + " more"));
 
   draw();
+  fitAxes();
   document.documentElement.dataset.ready = "yes";
 })();

@@ -16,10 +16,9 @@ use serde::Serialize;
 use super::{
     DoctorArgs, Machine,
     lines::{self, Line},
-    print,
     table::wrapped,
 };
-use crate::exit;
+use crate::{exit, stdout};
 
 /// Runs all checks and shows the results.
 pub(crate) fn run(args: &DoctorArgs) -> Result<u8> {
@@ -35,7 +34,7 @@ pub(crate) fn run(args: &DoctorArgs) -> Result<u8> {
     sections.push(kernel::output(&args.output_directory));
     let report = Report { verdict, sections };
     if args.json {
-        print(&(json::to_string_pretty(&report)? + "\n"))?;
+        stdout::print(&(json::to_string_pretty(&report)? + "\n"))?;
     } else {
         lines::show(&report.text(), &Status::ALL.map(Status::shown))?;
     }

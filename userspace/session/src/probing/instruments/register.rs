@@ -10,7 +10,7 @@ use gputrace_collect::{CollectorHandle, Command};
 use gputrace_loader::attach::TracedFunction;
 use gputrace_tracee::{
     elf::ElfError,
-    library::{LibraryFile, LibraryPlan},
+    library::{LibraryFile, LibraryPlan, PlannedProbe},
     process::ProcessError,
 };
 
@@ -160,6 +160,11 @@ impl Instruments {
         role: Role,
     ) -> Result<(LibraryPlan, Vec<String>), SessionError> {
         let rocm = plan(file, &self.domains, &self.functions);
+        // Functions that are probed for memory only are not among the requested ones.
+        let is_requested = |probe: &PlannedProbe| probe.domain != Domain::MemoryAllocation;
+        self.rocm.has_functions |= rocm
+            .as_ref()
+            .is_ok_and(|plan| plan.probes.iter().any(is_requested));
         if !role.any() {
             return Ok((rocm.map_err(ProcessError::from)?, Vec::new()));
         }

@@ -11,6 +11,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use foldhash::fast::RandomState;
 use gputrace_abi::domain::Domain;
 use gputrace_catalog::hip_memory::{HipAllocation, Kind, format_bytes, hip_allocation};
+use gputrace_text::tables::bytes;
 
 use crate::model::{
     event::{Call, CallEnd, Event, FunctionInfo},
@@ -184,8 +185,8 @@ impl HipMemory {
                 What::Freed { address } => {
                     // A later allocation at this address is not the one that was freed.
                     let is_meant = |live: &Live| live.since <= done.end;
-                    let live = match self.live.get(&(pid, address)) {
-                        Some(live) if is_meant(live) => self.take((pid, address)),
+                    let live = match self.around(pid, address) {
+                        Some((place, live)) if is_meant(live) => self.take(place),
                         Some(_) => None,
                         None => {
                             self.freed_unseen += 1;
@@ -255,6 +256,16 @@ impl HipMemory {
         }
     }
 
+    /// The memory that an address is in: HIP frees the whole of it, whichever address it is given.
+    fn around(&self, pid: u32, address: u64) -> Option<((u32, u64), &Live)> {
+        let before = self.live.range((pid, 0)..=(pid, address));
+        let (&place, live) = before.last()?;
+        // What is known of these by is no address of their memory.
+        let is_handle = matches!(live.kind, Kind::Array | Kind::Handle);
+        let offset = address - place.1;
+        (offset == 0 || !is_handle && offset < live.bytes).then_some((place, live))
+    }
+
     fn take(&mut self, place: (u32, u64)) -> Option<Live> {
         let live = self.live.remove(&place)?;
         if let Some(total) = self.kinds.get_mut(&live.kind) {
@@ -294,16 +305,14 @@ impl HipMemory {
         let mut remarks = Vec::new();
         for (kind, total) in &self.kinds {
             let mut text = format!(
-                "Memory requested from HIP while recording ({}): {} bytes at its peak.",
+                "Memory requested from HIP while recording ({}): {} at its peak.",
                 kind.name(),
-                total.peak
+                bytes(total.peak)
             );
-            for (function, (bytes, count)) in &total.left {
+            for (function, (left, number)) in &total.left {
                 let by = self.functions.get(function);
                 let by = by.map_or("another function", |(_, name)| name.as_str());
-                text.push_str(&format!(
-                    " Not freed by its end: {bytes} bytes in {count} allocations by {by}."
-                ));
+                text.push_str(&super::not_freed(*left, *number, "by", by));
             }
             remarks.push(text);
         }
@@ -361,22 +370,22 @@ fn done(call: &Call, allocation: HipAllocation) -> Option<What> {
 }
 
 /// The bytes behind an argument as read at the return.
-fn bytes(call: &Call, argument: u8) -> Option<&[u8]> {
-    let mut read = call.pointees.iter();
-    let read = read.find(|pointee| pointee.word == argument && pointee.at_return)?;
-    match &read.data {
+fn read(call: &Call, argument: u8) -> Option<&[u8]> {
+    let mut pointees = call.pointees.iter();
+    let found = pointees.find(|pointee| pointee.word == argument && pointee.at_return)?;
+    match &found.data {
         PointeeData::Bytes(bytes) => Some(bytes),
         PointeeData::Text { .. } | PointeeData::Annotation(_) | PointeeData::Unreadable => None,
     }
 }
 
 fn word(call: &Call, argument: u8, at: usize) -> Option<u64> {
-    let bytes = bytes(call, argument)?.get(at..)?;
+    let bytes = read(call, argument)?.get(at..)?;
     bytes.first_chunk().copied().map(u64::from_le_bytes)
 }
 
 fn half(call: &Call, argument: u8, at: usize) -> Option<u32> {
-    let bytes = bytes(call, argument)?.get(at..)?;
+    let bytes = read(call, argument)?.get(at..)?;
     bytes.first_chunk().copied().map(u32::from_le_bytes)
 }
 

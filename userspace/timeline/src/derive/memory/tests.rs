@@ -151,9 +151,9 @@ fn what_is_left_is_told_with_who_asked_for_it() {
     assert_eq!(
         memory.remarks(),
         [
-            "Memory of node 1 that was allocated while recording: 160 bytes at its peak. Not freed by its end: 50 bytes in \
-             1 allocations within hsa_amd_memory_pool_allocate. Not freed by its end: 110 bytes in 2 allocations within \
-             hipMalloc."
+            "Memory of node 1 that was allocated while recording: 160 B at its peak. Not freed by \
+             its end: 50 B in 1 allocation within hsa_amd_memory_pool_allocate. Not freed by its \
+             end: 110 B in 2 allocations within hipMalloc."
         ]
     );
     assert!(memory.callers.is_empty() && memory.live.is_empty());
@@ -171,9 +171,9 @@ fn memory_that_was_there_before_is_in_no_figure() {
     assert_eq!(
         memory.remarks(),
         [
-            "Memory of node 1 that was allocated while recording: 100 bytes at its peak.",
-            "1 frees by HSA concern memory whose allocation is not in the recording: most likely it \
-             was allocated before. These figures do not include it."
+            "Memory of node 1 that was allocated while recording: 100 B at its peak.",
+            "1 free by HSA without an allocation in the recording: most likely it was made before. \
+             These figures do not include it."
         ]
     );
 }

@@ -2,6 +2,8 @@
 
 use std::collections::HashMap;
 
+use gputrace_text::tables::plural;
+
 use super::{ThreadId, history::History};
 use crate::model::event::Call;
 
@@ -77,8 +79,12 @@ impl Selection {
             "nothing was recorded between their calls"
         };
         Some(format!(
-            "{NOTHING_SELECTED}, {} calls and operations of GPUs are not shown: {how}, and {why}.",
-            self.passed_over
+            "{NOTHING_SELECTED}, {} not shown: {how}, and {why}.",
+            plural(
+                self.passed_over,
+                "call or operation of a GPU is",
+                "calls and operations of GPUs are"
+            )
         ))
     }
 }

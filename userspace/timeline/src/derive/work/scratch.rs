@@ -6,6 +6,7 @@ use gputrace_abi::{
     domain::Domain,
     gpu::{ScratchState, USE_SCRATCH_ONCE},
 };
+use gputrace_text::tables;
 
 use crate::model::{
     event::Event,
@@ -119,9 +120,10 @@ impl Scratch {
         let (queues, bytes) = self.before;
         (queues > 0).then(|| {
             format!(
-                "Before the recording, {queues} queues already had {bytes} bytes of scratch \
-                 memory. When it was allocated is not known, so there is no event for that; there \
-                 is one when it is freed."
+                "Before the recording, {} already had {} of scratch memory. When it was allocated \
+                 is not known, so there is no event for that; there is one when it is freed.",
+                tables::count(queues, "queue"),
+                tables::bytes(bytes)
             )
         })
     }
@@ -279,7 +281,7 @@ mod tests {
         assert_eq!(told(&mut events), []);
         let remark = scratch.remark().unwrap();
         assert!(
-            remark.contains(" 4096 bytes ") && remark.contains(" 1 queues "),
+            remark.contains(" 4.10 kB ") && remark.contains(" 1 queue "),
             "{remark}"
         );
         // Later changes of this queue, and those of other queues, are events.

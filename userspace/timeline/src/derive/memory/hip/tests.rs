@@ -74,6 +74,42 @@ fn shown(observations: &[Observation]) -> Vec<String> {
 }
 
 #[test]
+fn an_inner_address_frees_the_whole() {
+    let mut memory = memory();
+    let begun = |name, times, bytes, address| {
+        storing(call(name, times, [0, bytes, 0, 0, 0, 0]), 0, &[address])
+    };
+    let array = storing(call("hipArrayCreate", (14, 15), [0; 6]), 0, &[0x9000]);
+    for call in [
+        begun("hipMalloc", (10, 11), 0x2000, 0x1000),
+        begun("hipMalloc", (12, 13), 0x100, 0x4000),
+        // Two channels of 3 x 10 floats, behind a handle.
+        storing(array, 1, &[10, 3, 0x20 | 2 << 32]),
+        call("hipFree", (20, 21), [0x2fff, 0, 0, 0, 0, 0]),
+        // One byte behind the end, and beside a handle.
+        call("hipFree", (22, 23), [0x4100, 0, 0, 0, 0, 0]),
+        call("hipFree", (24, 25), [0x9001, 0, 0, 0, 0, 0]),
+    ] {
+        take(&mut memory, &call);
+    }
+    let freed = shown(&settle(&mut memory)).split_off(3);
+    assert_eq!(
+        freed,
+        [
+            "hipFree 77 bytes=8192 address=0x2fff memory=device node=1 live_hip_bytes=496",
+            "hipFree 0 bytes=0 address=0x4100",
+            "hipFree 0 bytes=0 address=0x9001",
+        ]
+    );
+    assert!(
+        memory
+            .remarks()
+            .iter()
+            .any(|text| text.starts_with("2 frees by HIP without"))
+    );
+}
+
+#[test]
 fn every_way_of_allocating_has_its_size() {
     let mut memory = memory();
     let mut extent = storing(call("hipMalloc3D", (30, 31), [0; 6]), 0, &[0x3000, 512]);
@@ -135,14 +171,16 @@ fn every_way_of_allocating_has_its_size() {
     assert_eq!(
         memory.remarks(),
         [
-            "Memory requested from HIP while recording (device): 21476 bytes at its peak. Not freed by its end: 100 bytes \
-             in 1 allocations by hipMalloc. Not freed by its end: 20480 bytes in 1 allocations by hipMalloc3D.",
-            "Memory requested from HIP while recording (registered): 4096 bytes at its peak. Not freed by its end: 4096 \
-             bytes in 1 allocations by hipHostRegister.",
-            "Memory requested from HIP while recording (array): 304 bytes at its peak. Not freed by its end: 64 bytes in 1 \
-             allocations by hipMallocArray. Not freed by its end: 240 bytes in 1 allocations by hipArrayCreate.",
-            "1 frees by HIP concern memory whose allocation is not in the recording: most likely it \
-             was allocated before. These figures do not include it.",
+            "Memory requested from HIP while recording (device): 21.48 kB at its peak. Not freed \
+             by its end: 100 B in 1 allocation by hipMalloc. Not freed by its end: 20.48 kB in 1 \
+             allocation by hipMalloc3D.",
+            "Memory requested from HIP while recording (registered): 4.10 kB at its peak. Not \
+             freed by its end: 4.10 kB in 1 allocation by hipHostRegister.",
+            "Memory requested from HIP while recording (array): 304 B at its peak. Not freed by \
+             its end: 64 B in 1 allocation by hipMallocArray. Not freed by its end: 240 B in 1 \
+             allocation by hipArrayCreate.",
+            "1 free by HIP without an allocation in the recording: most likely it was made before. \
+             These figures do not include it.",
         ]
     );
 }
