@@ -177,10 +177,11 @@ impl<R: Read + Seek> Timeline<R> {
         reader: CaptureReader<R>,
         recording: Recording,
         ready: VecDeque<Event>,
-        work: Work,
+        mut work: Work,
     ) -> Self {
         let has = |domain: Domain| recording.domains.iter().any(|name| name == domain.name());
         let hides_dispatches = has(Domain::ScratchMemory) && !has(Domain::KernelDispatch);
+        work.begin(recording.clocks.boottime);
         let mut memory = Memory::new(&recording.domains);
         ready.iter().for_each(|event| memory.agent(event));
         Self {

@@ -119,6 +119,8 @@ pub(crate) struct Work {
     learning: Option<Box<Collected>>,
 }
 
+    /// When the recording began, ns `CLOCK_BOOTTIME`.
+    began: u64,
 /// Signals and queues of a process.
 #[derive(Debug, Default)]
 struct Process {
@@ -133,6 +135,8 @@ struct Process {
     rings: HashMap<u64, KfdQueue>,
 }
 
+    /// When it began, or its present program, ns; `None` if the recording does not say.
+    began: Option<u64>,
 impl Work {
     /// The initial state. Agents and code objects go to `events`.
     pub(crate) fn new(collected: Collected, events: &mut VecDeque<Event>) -> Self {
@@ -172,9 +176,15 @@ impl Work {
         }
     }
 
+            began: 0,
     /// Holds a record until it is due.
     #[inline(always)]
     pub(crate) fn take(&mut self, item: Item) {
+    /// Notes when the recording began, ns `CLOCK_BOOTTIME`.
+    pub(crate) fn begin(&mut self, time: u64) {
+        self.began = time;
+    }
+
         self.records.push(item);
     }
 
@@ -381,7 +391,11 @@ impl Work {
 
     /// From now on, process `pid` is another program, or another process with the same id.
     fn restart(&mut self, time: u64, pid: u32, events: &mut VecDeque<Event>) {
-        let Some(process) = self.processes.remove(&pid) else {
+        let began = Process {
+            began: Some(time),
+            ..Process::default()
+        };
+        let Some(process) = self.processes.insert(pid, began) else {
             return;
         };
         for number in process.queues.into_values() {
