@@ -336,8 +336,12 @@ impl<R: Read + Seek> Timeline<R> {
         }
     }
 
-    /// Closes what a task that ended, or executed another program, had open.
-    fn task_ended(&mut self, task: &Task) {
+    /// Notes that a task began, or closes what it had open when it ended or executed another
+    /// program.
+    fn task(&mut self, task: &Task) {
+        if matches!(task.op, task_op::FORK | task_op::EXEC) {
+            self.ranges.begun(task.pid);
+        }
         let how = match task.op {
             task_op::EXIT => CallEnd::ThreadExited,
             task_op::EXEC => CallEnd::Executed,
@@ -505,7 +509,7 @@ impl<R: Read + Seek> Iterator for Timeline<R> {
                     if !self.processes.task(&task, &mut self.ready) {
                         self.tally.unknown_records += 1;
                     }
-                    self.task_ended(&task);
+                    self.task(&task);
                     continue;
                 }
                 None if self.memory.waits() => {
