@@ -177,9 +177,6 @@ impl Work {
     }
 
             began: 0,
-    /// Holds a record until it is due.
-    #[inline(always)]
-    pub(crate) fn take(&mut self, item: Item) {
     /// Notes when the recording began, ns `CLOCK_BOOTTIME`.
     pub(crate) fn begin(&mut self, time: u64) {
         self.began = time;
@@ -418,9 +415,14 @@ impl Work {
 
     /// The main thread of process `pid` ended, and most likely the process too.
     fn exit(&mut self, pid: u32) {
-        if let Some(process) = self.processes.get_mut(&pid) {
-            process.signals.retain(|_, signal| !signal.uses.is_empty());
-            process.signals.shrink_to_fit();
+        let Some(process) = self.processes.get_mut(&pid) else {
+            return;
+        };
+        process.signals.retain(|_, signal| !signal.uses.is_empty());
+        process.signals.shrink_to_fit();
+        // Most processes of a node do not use GPUs.
+        if process.signals.is_empty() && process.queues.is_empty() && process.rings.is_empty() {
+            self.processes.remove(&pid);
         }
     }
 
