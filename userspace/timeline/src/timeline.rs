@@ -51,6 +51,7 @@ use crate::{
         pasids::Pasids,
         processes::Processes,
         ranges::Ranges,
+        unseen::Unseen,
         work::{Scout, Work, knowledge::Collected},
     },
     model::{
@@ -89,6 +90,7 @@ pub struct Timeline<R> {
     processes: Processes,
     work: Work,
     deferred: Deferred,
+    unseen: Unseen,
     /// Numbers of the driver requests that have been described.
     requests: BTreeSet<u8>,
     formats: Formats,
@@ -179,9 +181,9 @@ impl<R: Read + Seek> Timeline<R> {
         ready: VecDeque<Event>,
         mut work: Work,
     ) -> Self {
+        work.begin(recording.clocks.boottime);
         let has = |domain: Domain| recording.domains.iter().any(|name| name == domain.name());
         let hides_dispatches = has(Domain::ScratchMemory) && !has(Domain::KernelDispatch);
-        work.begin(recording.clocks.boottime);
         let mut memory = Memory::new(&recording.domains);
         ready.iter().for_each(|event| memory.agent(event));
         Self {
@@ -199,6 +201,7 @@ impl<R: Read + Seek> Timeline<R> {
             processes: Processes::default(),
             work,
             deferred: Deferred::default(),
+            unseen: Unseen::default(),
             requests: BTreeSet::new(),
             formats: Formats::default(),
             driver: DriverEvents::default(),
@@ -293,6 +296,7 @@ impl<R: Read + Seek> Timeline<R> {
                     self.ranges.function(&info);
                     self.memory.function(&info);
                     self.before.function(&info);
+                    self.unseen.function(&info);
                     self.communicators.function(&info);
                     // A library that was probed only for allocations has calls that are not shown.
                     if info.domain != Some(Domain::MemoryAllocation) {
@@ -302,7 +306,10 @@ impl<R: Read + Seek> Timeline<R> {
             }
             Meta::Process(process) => self.processes.described(*process, &mut self.ready),
             Meta::Clocks(clocks) => self.ready.push_back(Event::Clocks(clocks)),
-            Meta::Notice(notice) => self.ready.push_back(Event::Notice(notice)),
+            Meta::Notice(notice) => {
+                self.unseen.notice(&notice);
+                self.ready.push_back(Event::Notice(notice));
+            }
             Meta::Ledger(ledger) => {
                 self.ledger = Some(ledger.clone());
                 self.work.learn(Meta::Ledger(ledger), &mut self.ready);
@@ -361,6 +368,7 @@ impl<R: Read + Seek> Timeline<R> {
     fn annotate(&mut self, event: &mut Event) -> bool {
         self.deferred.seen(event);
         self.before.seen(event);
+        self.unseen.seen(event);
         let is_hidden = self.hides_dispatches && matches!(event, Event::Dispatch(_));
         let is_shown = !is_hidden && self.ranges.annotate(event);
         if is_shown && let Event::Dispatch(dispatch) = event {
@@ -392,6 +400,8 @@ impl<R: Read + Seek> Timeline<R> {
         self.ready
             .extend(open.map(|one| Event::Observation(Box::new(one))));
         let mut remarks: Vec<String> = self.work.remarks().chain(self.ranges.remarks()).collect();
+        let (domains, ledger) = (&self.recording.domains, self.ledger.as_deref());
+        remarks.extend(self.unseen.remarks(domains, ledger));
         remarks.extend(self.before.remark(self.work.older_queues()));
         remarks.extend(self.memory.remarks());
         remarks.extend(self.counters.remarks());

@@ -6,6 +6,7 @@
 //! contain it.
 
 use gputrace_collect::clocks;
+use gputrace_timeline::COLLECTION_PERIOD;
 use std::{collections::VecDeque, time::Duration};
 
 /// A delay followed by a time of recording, repeated.
@@ -102,11 +103,11 @@ impl Course {
         let text = if on {
             self.begun += 1;
             self.since = Some(time);
-            format!("collection period {} begins.", self.begun)
+            format!("{COLLECTION_PERIOD} {} begins.", self.begun)
         } else {
             self.close(time);
             format!(
-                "collection period {} ends: what begins from here on is not recorded until the next one.",
+                "{COLLECTION_PERIOD} {} ends: what begins from here on is not recorded until the next one.",
                 self.begun
             )
         };

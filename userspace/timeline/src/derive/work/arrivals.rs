@@ -102,6 +102,9 @@ impl Work {
             return;
         }
         self.packets += 1;
+        if let Some(name) = Aql(packet.packet).unknown() {
+            *self.unknown.entry(name).or_default() += 1;
+        }
         let Some(slot) = queue.slot_mut(packet.index) else {
             return;
         };

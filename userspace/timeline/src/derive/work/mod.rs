@@ -60,7 +60,7 @@ use self::{
     signal::{Signal, Use, User},
 };
 use crate::{
-    derive::before::OldQueues,
+    derive::{before::OldQueues, unseen::WORK_NOT_SEEN},
     model::{
         event::Event,
         gpu::Dispatch,
@@ -111,16 +111,18 @@ pub(crate) struct Work {
     unaligned: BTreeMap<Option<u32>, Unresolved>,
     /// Number of packet records for packets that were already known.
     duplicates: u64,
+    /// Packets that this version does not know, by [`packet::Aql::unknown`].
+    unknown: BTreeMap<(&'static str, u8), u64>,
     latest: u64,
     /// Estimated durations of dispatch classes and, by queue, where the last dispatch was placed.
     means: Means,
     placed: Vec<Placed>,
     /// In a live recording: metadata not yet taken into account.
     learning: Option<Box<Collected>>,
-}
-
     /// When the recording began, ns `CLOCK_BOOTTIME`.
     began: u64,
+}
+
 /// Signals and queues of a process.
 #[derive(Debug, Default)]
 struct Process {
@@ -133,10 +135,10 @@ struct Process {
     addresses: HashSet<u64>,
     /// The driver's queues by the address of their ring buffer.
     rings: HashMap<u64, KfdQueue>,
-}
-
     /// When it began, or its present program, ns; `None` if the recording does not say.
     began: Option<u64>,
+}
+
 impl Work {
     /// The initial state. Agents and code objects go to `events`.
     pub(crate) fn new(collected: Collected, events: &mut VecDeque<Event>) -> Self {
@@ -169,19 +171,23 @@ impl Work {
             scratch: Scratch::default(),
             unaligned: BTreeMap::new(),
             duplicates: 0,
+            unknown: BTreeMap::new(),
             latest: 0,
             means,
             placed: Vec::new(),
             learning: None,
+            began: 0,
         }
     }
 
-            began: 0,
     /// Notes when the recording began, ns `CLOCK_BOOTTIME`.
     pub(crate) fn begin(&mut self, time: u64) {
         self.began = time;
     }
 
+    /// Holds a record until it is due.
+    #[inline(always)]
+    pub(crate) fn take(&mut self, item: Item) {
         self.records.push(item);
     }
 
@@ -279,7 +285,7 @@ impl Work {
         events.extend(classes.map(|class| Event::KernelClass(Box::new(class))));
     }
 
-    /// Remarks for the reader about the times of some GPUs.
+    /// Remarks for the reader about the times of some GPUs, and about unknown packets.
     pub(crate) fn remarks(&self) -> impl Iterator<Item = String> {
         let unaligned = self.unaligned.iter().map(|(node, why)| {
             let whose = match node {
@@ -290,7 +296,13 @@ impl Work {
                 "Times of {whose} are not aligned with the host's: {why}. Its dispatches and copies have no exact times."
             )
         });
-        unaligned.chain(self.scratch.remark())
+        let unknown = self.unknown.iter().map(|((what, number), packets)| {
+            format!(
+                "{WORK_NOT_SEEN}: {packets} packets of queues are of {what} {number}, which this version of gputrace does not \
+                 know. If they start kernels, these are missing. A newer gputrace may know them."
+            )
+        });
+        unaligned.chain(self.scratch.remark()).chain(unknown)
     }
 
     fn use_until(&mut self, until: u64, events: &mut VecDeque<Event>) {

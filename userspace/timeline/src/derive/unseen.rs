@@ -1,0 +1,282 @@
+//! Notices GPU work that went past the probes, so that nobody takes its absence for an idle GPU.
+//!
+//! A program that waits for its launches shows that their packets were submitted. If the recording
+//! has fewer dispatches than that, the runtime told the GPU of them in a way that gputrace does not
+//! see. Only what is certain counts: a launch that failed, was captured into a graph or was not
+//! waited for may have no dispatch yet. Dispatches that no launch asked for, those of graphs, can
+//! only hide that others are missing.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use gputrace_abi::domain::Domain;
+use gputrace_capture::{ledger::Ledger, meta::Notice};
+use gputrace_catalog::{
+    launch::{self, Launch},
+    signature, stream_word,
+};
+
+use super::deferred::{Handle, handle};
+use crate::model::event::{Call, CallEnd, Event, FunctionInfo, LifetimeChange};
+
+/// Beginning of remarks that some work of GPUs is missing in the recording.
+pub const WORK_NOT_SEEN: &str = "Not all work of GPUs was seen";
+
+/// Beginning of the recorder's remarks on collection periods.
+pub const COLLECTION_PERIOD: &str = "collection period";
+
+/// Maximum number of launches of a process that wait for a call that waits for them. Further ones
+/// are not counted.
+const MOST_WAITING: usize = 1 << 16;
+
+/// Fewer dispatches than launches are remarked on if one in this many is missing.
+const FEW: u64 = 100;
+
+/// Functions that return when everything in a stream has ended, by name without `_spt`.
+const WAIT_FOR_STREAM: [&str; 2] = ["hipMemcpyDtoH", "hipStreamSynchronize"];
+
+/// Functions that do so if they copy to the host: their fourth argument is `hipMemcpyKind`.
+const COPY_BY_KIND: [&str; 2] = ["hipMemcpy", "hipMemcpyWithStream"];
+
+/// `hipMemcpyDeviceToHost`.
+const TO_HOST: u64 = 2;
+
+/// Functions that return when everything on the thread's device has ended.
+const WAIT_FOR_DEVICE: [&str; 2] = ["hipCtxSynchronize", "hipDeviceSynchronize"];
+
+/// Functions that ROCr executes with the processor or on queues of its own, which are not seen, and
+/// the argument that is 0 if there is nothing to do.
+const BY_ROCR: [(&str, usize); 2] = [("hsa_amd_memory_fill", 2), ("hsa_memory_copy", 2)];
+
+/// Compares launches with dispatches.
+#[derive(Debug, Default)]
+pub(crate) struct Unseen {
+    functions: HashMap<u32, Function>,
+    /// Ids of the runtime's own kernels, which no call launched.
+    internal: HashSet<u32>,
+    processes: BTreeMap<u32, Process>,
+    /// Whether the recording has collection periods. What was launched in one may have been
+    /// submitted outside.
+    has_periods: bool,
+}
+
+/// A function that matters here.
+#[derive(Clone, Copy, Debug)]
+struct Function {
+    what: What,
+    stream: Option<u8>,
+    /// Whether its null stream is the thread's own.
+    per_thread: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum What {
+    Launches(Launch),
+    WaitsForStream,
+    CopiesByKind,
+    WaitsForDevice,
+    /// ROCr does it unseen, if this argument is not 0.
+    ByRocr(usize),
+}
+
+#[derive(Debug, Default)]
+struct Process {
+    waiting: Vec<Waiting>,
+    /// Launches whose packets must have been submitted.
+    launched: u64,
+    /// Dispatches other than the runtime's own.
+    dispatched: u64,
+    /// Calls of [`BY_ROCR`] by the program.
+    by_rocr: u64,
+    capturing: HashSet<Handle>,
+    /// The device of each thread that has set one.
+    devices: HashMap<u32, u32>,
+    /// The end of each thread's last launch: calls before it are HIP's own.
+    inside: HashMap<u32, u64>,
+}
+
+/// A launch that nobody has waited for.
+#[derive(Clone, Copy, Debug)]
+struct Waiting {
+    end: u64,
+    stream: Handle,
+    device: u32,
+}
+
+impl Unseen {
+    /// Learns of a function.
+    pub(crate) fn function(&mut self, info: &FunctionInfo) {
+        let name = info.function.name.as_str();
+        let plain = name.strip_suffix("_spt").unwrap_or(name);
+        let by_rocr = BY_ROCR.iter().find(|(function, _)| *function == name);
+        let what = match info.domain {
+            Some(Domain::HipRuntime) if WAIT_FOR_STREAM.contains(&plain) => What::WaitsForStream,
+            Some(Domain::HipRuntime) if COPY_BY_KIND.contains(&plain) => What::CopiesByKind,
+            Some(Domain::HipRuntime) if WAIT_FOR_DEVICE.contains(&plain) => What::WaitsForDevice,
+            Some(Domain::HipRuntime) => match launch::launch(name) {
+                Some((launch, _)) => What::Launches(launch),
+                None => return,
+            },
+            Some(Domain::HsaCore | Domain::HsaAmdExt) => match by_rocr {
+                Some((_, size)) => What::ByRocr(*size),
+                None => return,
+            },
+            _ => return,
+        };
+        let function = Function {
+            what,
+            stream: signature(name).and_then(stream_word),
+            per_thread: plain.len() != name.len(),
+        };
+        self.functions.insert(info.function.id, function);
+    }
+
+    /// Learns of a remark of the recorder.
+    pub(crate) fn notice(&mut self, notice: &Notice) {
+        self.has_periods |= notice.text.starts_with(COLLECTION_PERIOD);
+    }
+
+    /// Learns from an event before it is emitted or hidden.
+    pub(crate) fn seen(&mut self, event: &Event) {
+        match event {
+            Event::Call(call) => self.call(call),
+            Event::Kernel(kernel) if kernel.runtime.is_some() => {
+                self.internal.insert(kernel.id);
+            }
+            Event::Dispatch(dispatch) => {
+                let internal = |kernel: &u32| self.internal.contains(kernel);
+                if !dispatch.kernel.as_ref().is_some_and(internal) {
+                    let process = self.processes.entry(dispatch.origin.pid).or_default();
+                    process.dispatched += 1;
+                }
+            }
+            Event::Lifetime(lifetime) => {
+                let is_new = matches!(lifetime.what, LifetimeChange::Executed { .. });
+                if let Some(process) = self.processes.get_mut(&lifetime.pid).filter(|_| is_new) {
+                    process.restart();
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn call(&mut self, call: &Call) {
+        let Some(function) = self.functions.get(&call.function) else {
+            return;
+        };
+        if call.how != CallEnd::Returned(0) {
+            return;
+        }
+        let process = self.processes.entry(call.pid).or_default();
+        let device = process.devices.get(&call.tid).copied().unwrap_or_default();
+        let stream = handle(call, function.stream, function.per_thread, device);
+        match function.what {
+            What::Launches(launch) => process.launch(launch, stream, device, call),
+            What::CopiesByKind if u64::from(call.args[3] as u32) != TO_HOST => {}
+            What::WaitsForStream | What::CopiesByKind => {
+                process.waited(call.begin, |launch| launch.stream == stream);
+            }
+            What::WaitsForDevice => {
+                process.waited(call.begin, |launch| launch.device == device);
+            }
+            What::ByRocr(size) => {
+                let is_something = call.args.get(size).is_some_and(|size| *size != 0);
+                process.by_rocr += u64::from(call.parent == 0 && is_something);
+            }
+        }
+    }
+
+    /// Remarks on what is missing. `ledger` is the account of a recording of `domains`.
+    pub(crate) fn remarks(&self, domains: &[String], ledger: Option<&Ledger>) -> Vec<String> {
+        let has = |domain: Domain| domains.iter().any(|name| name == domain.name());
+        let mut remarks = Vec::new();
+        let lost = ledger.map_or(0, lost_packets);
+        for (pid, process) in &self.processes {
+            let (launched, dispatched) = (process.launched, process.dispatched);
+            let missing = launched.saturating_sub(dispatched.saturating_add(lost));
+            if has(Domain::KernelDispatch) && !self.has_periods && missing * FEW > launched {
+                remarks.push(format!(
+                    "{WORK_NOT_SEEN}: process {pid} made {launched} calls that each launch a kernel, and waited for them, but \
+                     {dispatched} dispatches were seen. Most likely its runtime stores to doorbells by itself \
+                     (DEBUG_CLR_DIRECT_DOORBELL=1), or uses queues that ROCr did not make (user queues of DRM). Busy times of GPUs \
+                     are lower bounds."
+                ));
+            }
+            if has(Domain::MemoryCopy) && process.by_rocr > 0 {
+                remarks.push(format!(
+                    "{WORK_NOT_SEEN}: process {pid} called hsa_memory_copy or hsa_amd_memory_fill {} times. ROCr does this with the \
+                     processor, or with kernels in queues of its own, which gputrace does not see: it is neither among the copies \
+                     nor among the kernels, and busy times of GPUs are lower bounds.",
+                    process.by_rocr
+                ));
+            }
+        }
+        remarks
+    }
+}
+
+impl Process {
+    fn launch(&mut self, launch: Launch, stream: Handle, device: u32, call: &Call) {
+        let end = self.inside.entry(call.tid).or_default();
+        if call.begin < *end {
+            return;
+        }
+        *end = call.end;
+        match launch {
+            Launch::Kernel(sizes) => {
+                let (grid, workgroup) = sizes.read(&call.args, &call.stack);
+                let is_empty = grid.into_iter().chain(workgroup).any(|size| size == 0);
+                // A capture extends to streams that wait for events of its stream.
+                if is_empty || !self.capturing.is_empty() || self.waiting.len() >= MOST_WAITING {
+                    return;
+                }
+                let end = call.end;
+                self.waiting.push(Waiting {
+                    end,
+                    stream,
+                    device,
+                });
+            }
+            Launch::BeginCapture => {
+                self.capturing.insert(stream);
+            }
+            Launch::EndCapture => {
+                self.capturing.remove(&stream);
+            }
+            Launch::SetDevice => {
+                let [device, ..] = call.args;
+                self.devices.insert(call.tid, device as u32);
+            }
+            Launch::Unknown | Launch::CreateStream | Launch::DestroyStream => {}
+        }
+    }
+
+    /// A call that began at `begin` has waited for some launches.
+    fn waited(&mut self, begin: u64, which: impl Fn(&Waiting) -> bool) {
+        let before = self.waiting.len();
+        self.waiting
+            .retain(|launch| launch.end > begin || !which(launch));
+        self.launched += (before - self.waiting.len()) as u64;
+    }
+
+    /// The process executes another program.
+    fn restart(&mut self) {
+        *self = Self {
+            launched: self.launched,
+            dispatched: self.dispatched,
+            by_rocr: self.by_rocr,
+            ..Self::default()
+        };
+    }
+}
+
+/// Number of packets whose records are missing, of all processes.
+fn lost_packets(ledger: &Ledger) -> u64 {
+    let packets = [Domain::KernelDispatch, Domain::QueuePacket].map(Domain::id);
+    let rows = ledger.rows.iter();
+    rows.filter(|row| packets.contains(&row.domain))
+        .map(|row| row.lost())
+        .sum()
+}
+
+#[cfg(test)]
+mod tests;
