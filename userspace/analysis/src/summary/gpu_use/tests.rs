@@ -53,7 +53,7 @@ fn a_deep_queue_is_listed_once_and_few_one_by_one() {
 #[test]
 fn busy_is_the_union_and_gaps_are_what_is_between() {
     let gpu = used(&[(500, 600), (0, 100), (50, 150), (700, 800), (150, 200)]);
-    let busy = &gpu.agents[&Some(1)];
+    let busy = &gpu.agents.busy[&Some(1)];
     assert_eq!((busy.busy(), busy.kernels, busy.late()), (400, 5, 0));
     let gaps = &busy.gaps.durations;
     assert_eq!((gaps.calls, gaps.min, gaps.max), (2, 100, 300));
@@ -69,7 +69,7 @@ fn busy_is_the_union_and_gaps_are_what_is_between() {
 fn what_nobody_saw_of_older_queues_is_in_the_range() {
     let range = |is_older| {
         let mut gpu = GpuUse {
-            began: START,
+            agents: Agents::new(START),
             ..GpuUse::default()
         };
         gpu.event(&Event::Queue(QueueInfo {
@@ -90,7 +90,7 @@ fn what_nobody_saw_of_older_queues_is_in_the_range() {
             ))));
         }
         gpu.finish(START + 1000);
-        gpu.agents[&Some(1)].range()
+        gpu.agents.busy[&Some(1)].range()
     };
     assert_eq!(range(false), (100, 100));
     assert_eq!(range(true), (100, 400));
@@ -100,7 +100,7 @@ fn what_nobody_saw_of_older_queues_is_in_the_range() {
 fn a_long_recording_settles_on_the_way() {
     let spans: Vec<(u64, u64)> = (0..100_000).map(|n| (n * 10, n * 10 + 5)).collect();
     let gpu = used(&spans);
-    let busy = &gpu.agents[&Some(1)];
+    let busy = &gpu.agents.busy[&Some(1)];
     assert_eq!(
         (busy.busy(), busy.gaps.durations.calls, gpu.late()),
         (500_000, 99_999, 0)
@@ -108,7 +108,7 @@ fn a_long_recording_settles_on_the_way() {
     let mut late = spans;
     late.push((0, 7));
     let gpu = used(&late);
-    assert_eq!(gpu.agents[&Some(1)].busy(), 500_000);
+    assert_eq!(gpu.agents.busy[&Some(1)].busy(), 500_000);
     assert_eq!(gpu.late(), 1);
 }
 
