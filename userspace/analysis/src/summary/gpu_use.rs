@@ -178,7 +178,9 @@ impl QueueUse {
     /// The least and the most that the greatest depth can be.
     pub(super) fn deepest_range(&self) -> (f64, f64) {
         let [_, (_, early), (_, late)] = &self.depth.ways;
-        (early.most as f64, late.most as f64)
+        // A dispatch is in the queue when it is submitted, however soon it may have ended.
+        let least = early.most.max(late.most.min(1));
+        (least as f64, late.most as f64)
     }
 }
 

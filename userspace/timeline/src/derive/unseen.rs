@@ -18,7 +18,8 @@ use gputrace_catalog::{
 use super::deferred::{Handle, handle};
 use crate::model::event::{Call, CallEnd, Event, FunctionInfo, LifetimeChange};
 
-/// Beginning of remarks that some work of GPUs is missing in the recording.
+/// Beginning of remarks that kernels are missing in the recording, nobody knows where: figures of
+/// GPUs are no more than lower bounds.
 pub const WORK_NOT_SEEN: &str = "Not all work of GPUs was seen";
 
 /// Beginning of the recorder's remarks on collection periods.
@@ -197,15 +198,15 @@ impl Unseen {
                 remarks.push(format!(
                     "{WORK_NOT_SEEN}: process {pid} made {launched} calls that each launch a kernel, and waited for them, but \
                      {dispatched} dispatches were seen. Most likely its runtime stores to doorbells by itself \
-                     (DEBUG_CLR_DIRECT_DOORBELL=1), or uses queues that ROCr did not make (user queues of DRM). Busy times of GPUs \
-                     are lower bounds."
+                     (DEBUG_CLR_DIRECT_DOORBELL=1), or uses packets that this version of gputrace does not know, or queues that \
+                     ROCr did not make (user queues of DRM). Busy times of GPUs are lower bounds."
                 ));
             }
             if has(Domain::MemoryCopy) && process.by_rocr > 0 {
                 remarks.push(format!(
-                    "{WORK_NOT_SEEN}: process {pid} called hsa_memory_copy or hsa_amd_memory_fill {} times. ROCr does this with the \
-                     processor, or with kernels in queues of its own, which gputrace does not see: it is neither among the copies \
-                     nor among the kernels, and busy times of GPUs are lower bounds.",
+                    "ROCr's own copies were not seen: process {pid} called hsa_memory_copy or hsa_amd_memory_fill {} times. ROCr \
+                     does this with the processor, or with kernels in queues of its own: it is neither among the copies nor among \
+                     the kernels, and busy times of GPUs do not include it.",
                     process.by_rocr
                 ));
             }

@@ -173,6 +173,20 @@ fn a_launch_bound_program_has_no_busy_gpu() {
 }
 
 #[test]
+fn missing_kernels_leave_lower_bounds() {
+    let mut partial = busy(&[exact(1000, 1100), exact(5000, 5100)]);
+    partial.hide(1_000_000);
+    assert!(partial.is_partial());
+    assert_eq!((partial.busy(), partial.range()), (200, (200, 1_000_000)));
+    assert_eq!(partial.meaning(1_000_000), Meaning::Least);
+    assert_eq!(partial.gaps.count(), 0);
+    assert_eq!(partial.longest_gap_range(), (0, 1_000_000));
+    let mut estimate = busy(&[estimated(1000, 1100, 1, 10)]);
+    estimate.hide(1_000_000);
+    assert_eq!(estimate.meaning(1_000_000), Meaning::Nothing);
+}
+
+#[test]
 fn the_range_says_where_ends_are_not_known() {
     let busy = busy(&[
         exact(1000, 1100),

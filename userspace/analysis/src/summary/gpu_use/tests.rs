@@ -143,3 +143,48 @@ fn launches_find_their_call_before_and_after() {
         (2, 90)
     );
 }
+
+/// Two dispatches whose ends are only bounded: either can have ended long before the other.
+#[test]
+fn depths_have_proven_bounds() {
+    let between = |begin, end| gputrace_export::synthetic::between(Quality::Bounded, begin, end);
+    let mut gpu = GpuUse::default();
+    for id in 1..=2 {
+        let work = dispatch(id, START, between(START + 10, START + 100));
+        gpu.event(&Event::Dispatch(Box::new(work)));
+    }
+    gpu.finish(START + 1000);
+    let queue = &gpu.queues[&0];
+    assert_eq!((queue.untimed, queue.deepest_range()), (2, (2.0, 2.0)));
+    // One may have ended after 10 ns, the other after 100: 1.1 on average.
+    assert_eq!(queue.depth_range(), (1.0, 2.0));
+    // Nothing says that the third one ended.
+    let mut gpu = GpuUse::default();
+    for (id, time) in [
+        (1, exact(START + 10, START + 20)),
+        (2, submitted(START + 30, false)),
+        (3, exact(START + 40, START + 50)),
+    ] {
+        let work = dispatch(id, time.begin, time);
+        gpu.event(&Event::Dispatch(Box::new(work)));
+    }
+    gpu.finish(START + 1000);
+    assert_eq!(gpu.queues[&0].deepest_range(), (1.0, 2.0));
+}
+
+#[test]
+fn a_remark_on_unseen_work_makes_lower_bounds() {
+    let mut summary = crate::summary::Summary::default();
+    let work = dispatch(1, START, exact(START + 10, START + 20));
+    summary.event(&Event::Dispatch(Box::new(work)));
+    summary.event(&Event::Notice(gputrace_capture::meta::Notice {
+        time: START,
+        text: format!("{}: 3 of 100.", gputrace_timeline::WORK_NOT_SEEN),
+    }));
+    summary.finish();
+    let text = summary.to_string();
+    assert!(
+        text.contains(">= 10 ns") && text.contains("3 of 100"),
+        "{text}"
+    );
+}

@@ -170,4 +170,5 @@ fn what_rocr_does_by_itself_is_said() {
     let said = remarks(&unseen);
     assert_eq!(said.len(), 1);
     assert!(said[0].contains("hsa_amd_memory_fill 2 times"), "{said:?}");
+    assert!(!said[0].starts_with(WORK_NOT_SEEN), "{said:?}");
 }

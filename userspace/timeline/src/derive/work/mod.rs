@@ -60,7 +60,7 @@ use self::{
     signal::{Signal, Use, User},
 };
 use crate::{
-    derive::{before::OldQueues, unseen::WORK_NOT_SEEN},
+    derive::before::OldQueues,
     model::{
         event::Event,
         gpu::Dispatch,
@@ -298,8 +298,8 @@ impl Work {
         });
         let unknown = self.unknown.iter().map(|((what, number), packets)| {
             format!(
-                "{WORK_NOT_SEEN}: {packets} packets of queues are of {what} {number}, which this version of gputrace does not \
-                 know. If they start kernels, these are missing. A newer gputrace may know them."
+                "{packets} packets of queues are of {what} {number}, which this version of gputrace does not know. If they start \
+                 kernels, these are missing. A newer gputrace may know them."
             )
         });
         unaligned.chain(self.scratch.remark()).chain(unknown)
