@@ -41,6 +41,15 @@ const COPY_BY_KIND: [&str; 2] = ["hipMemcpy", "hipMemcpyWithStream"];
 /// `hipMemcpyDeviceToHost`.
 const TO_HOST: u64 = 2;
 
+/// Functions that put the event in their first argument into a stream.
+const RECORD_EVENT: [&str; 2] = ["hipEventRecord", "hipEventRecordWithFlags"];
+
+/// Functions that return when everything before the event in their first argument has ended.
+const WAIT_FOR_EVENT: [&str; 1] = ["hipEventSynchronize"];
+
+/// Maximum number of events of a process that are remembered.
+const MOST_EVENTS: usize = 1 << 12;
+
 /// Functions that return when everything on the thread's device has ended.
 const WAIT_FOR_DEVICE: [&str; 2] = ["hipCtxSynchronize", "hipDeviceSynchronize"];
 
@@ -75,6 +84,8 @@ enum What {
     WaitsForStream,
     CopiesByKind,
     WaitsForDevice,
+    RecordsEvent,
+    WaitsForEvent,
     /// ROCr does it unseen, if this argument is not 0.
     ByRocr(usize),
 }
@@ -88,6 +99,8 @@ struct Process {
     dispatched: u64,
     /// Calls of [`BY_ROCR`] by the program.
     by_rocr: u64,
+    /// The stream into which each event was put last, and when that call began, ns.
+    events: HashMap<u64, (Handle, u64)>,
     capturing: HashSet<Handle>,
     /// The device of each thread that has set one.
     devices: HashMap<u32, u32>,
@@ -113,6 +126,8 @@ impl Unseen {
             Some(Domain::HipRuntime) if WAIT_FOR_STREAM.contains(&plain) => What::WaitsForStream,
             Some(Domain::HipRuntime) if COPY_BY_KIND.contains(&plain) => What::CopiesByKind,
             Some(Domain::HipRuntime) if WAIT_FOR_DEVICE.contains(&plain) => What::WaitsForDevice,
+            Some(Domain::HipRuntime) if RECORD_EVENT.contains(&plain) => What::RecordsEvent,
+            Some(Domain::HipRuntime) if WAIT_FOR_EVENT.contains(&plain) => What::WaitsForEvent,
             Some(Domain::HipRuntime) => match launch::launch(name) {
                 Some((launch, _)) => What::Launches(launch),
                 None => return,
@@ -179,6 +194,18 @@ impl Unseen {
             What::WaitsForDevice => {
                 process.waited(call.begin, |launch| launch.device == device);
             }
+            What::RecordsEvent => {
+                let [event, ..] = call.args;
+                if process.events.len() < MOST_EVENTS || process.events.contains_key(&event) {
+                    process.events.insert(event, (stream, call.begin));
+                }
+            }
+            What::WaitsForEvent => {
+                let [event, ..] = call.args;
+                if let Some((stream, begin)) = process.events.get(&event).copied() {
+                    process.waited(begin, |launch| launch.stream == stream);
+                }
+            }
             What::ByRocr(size) => {
                 let is_something = call.args.get(size).is_some_and(|size| *size != 0);
                 process.by_rocr += u64::from(call.parent == 0 && is_something);
@@ -241,7 +268,10 @@ impl Process {
                 self.capturing.insert(stream);
             }
             Launch::EndCapture => {
-                self.capturing.remove(&stream);
+                if !self.capturing.remove(&stream) {
+                    // It began before the recording.
+                    self.waiting.clear();
+                }
             }
             Launch::SetDevice => {
                 let [device, ..] = call.args;

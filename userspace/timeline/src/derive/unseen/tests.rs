@@ -8,7 +8,7 @@ use crate::{
     synthetic::call,
 };
 
-const NAMES: [&str; 8] = [
+const NAMES: [&str; 10] = [
     "hipLaunchKernel",
     "hipDeviceSynchronize",
     "hipStreamSynchronize",
@@ -17,6 +17,8 @@ const NAMES: [&str; 8] = [
     "hipStreamEndCapture",
     "hipSetDevice",
     "hipGraphLaunch",
+    "hipEventRecord",
+    "hipEventSynchronize",
 ];
 
 /// Words of a launch of one block of 64 work-items.
@@ -101,6 +103,15 @@ fn only_what_was_waited_for_must_have_been_submitted() {
     assert_eq!(said(0, &[("hipMemcpy", [1, 2, 3, TO_HOST, 0, 0])]).len(), 1);
     let to_device = ("hipMemcpy", [1, 2, 3, 1, 0, 0]);
     assert_eq!(said(0, &[to_device]), Vec::<String>::new());
+    let event = [
+        ("hipEventRecord", [0xe, 0, 0, 0, 0, 0]),
+        ("hipEventSynchronize", [0xe; 6]),
+    ];
+    assert_eq!(said(0, &event).len(), 1);
+    assert_eq!(said(0, &event[1..]), Vec::<String>::new());
+    // A capture that began before the recording.
+    let captured = [("hipStreamEndCapture", [0x50; 6]), WAIT];
+    assert_eq!(said(0, &captured), Vec::<String>::new());
     // Another device.
     let elsewhere = [("hipSetDevice", [1; 6]), WAIT];
     assert_eq!(said(0, &elsewhere), Vec::<String>::new());
