@@ -9,7 +9,10 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use gputrace_abi::domain::Domain;
-use gputrace_capture::{ledger::Ledger, meta::Notice};
+use gputrace_capture::{
+    ledger::{Ledger, LedgerRow},
+    meta::Notice,
+};
 use gputrace_catalog::{
     launch::{self, Launch},
     signature, stream_word,
@@ -305,7 +308,7 @@ fn lost_packets(ledger: &Ledger) -> u64 {
     let packets = [Domain::KernelDispatch, Domain::QueuePacket].map(Domain::id);
     let rows = ledger.rows.iter();
     rows.filter(|row| packets.contains(&row.domain))
-        .map(|row| row.lost())
+        .map(LedgerRow::lost)
         .sum()
 }
 

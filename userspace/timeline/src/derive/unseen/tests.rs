@@ -1,7 +1,5 @@
 //! Synthetic launches, and dispatches of some of them.
 
-use gputrace_capture::ledger::LedgerRow;
-
 use super::*;
 use crate::{
     model::gpu::{Dispatch, Origin},
