@@ -10,7 +10,7 @@ use gputrace_timeline::{
 
 use super::busy::{Busy, Meaning, Reach};
 
-/// When each GPU executed kernels. Memory is bounded by the number of GPUs.
+/// When each GPU executed kernels. Memory is bounded by the number of GPUs and of queues.
 #[derive(Debug, Default)]
 pub struct Agents {
     /// By node.

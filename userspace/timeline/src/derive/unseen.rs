@@ -6,7 +6,7 @@
 //! waited for may have no dispatch yet. Dispatches that no launch asked for, those of graphs, can
 //! only hide that others are missing.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
 use gputrace_abi::domain::Domain;
 use gputrace_capture::{
@@ -95,7 +95,9 @@ enum What {
 
 #[derive(Debug, Default)]
 struct Process {
-    waiting: Vec<Waiting>,
+    /// Launches that nobody has waited for, by stream, and their number.
+    waiting: HashMap<Handle, Waiting>,
+    waiting_count: usize,
     /// Launches whose packets must have been submitted.
     launched: u64,
     /// Dispatches other than the runtime's own.
@@ -111,12 +113,24 @@ struct Process {
     inside: HashMap<u32, u64>,
 }
 
-/// A launch that nobody has waited for.
-#[derive(Clone, Copy, Debug)]
+/// Launches into a stream that nobody has waited for.
+#[derive(Debug, Default)]
 struct Waiting {
-    end: u64,
-    stream: Handle,
+    /// The ends of the calls, ns, in order of their begins.
+    ends: VecDeque<u64>,
+    /// The device of the thread that launched last.
     device: u32,
+}
+
+impl Waiting {
+    /// Takes the launches that were over at `time`, ns, and returns their number.
+    fn take(&mut self, time: u64) -> usize {
+        let before = self.ends.len();
+        while self.ends.front().is_some_and(|end| *end <= time) {
+            self.ends.pop_front();
+        }
+        before - self.ends.len()
+    }
 }
 
 impl Unseen {
@@ -192,11 +206,9 @@ impl Unseen {
             What::Launches(launch) => process.launch(launch, stream, device, call),
             What::CopiesByKind if u64::from(call.args[3] as u32) != TO_HOST => {}
             What::WaitsForStream | What::CopiesByKind => {
-                process.waited(call.begin, |launch| launch.stream == stream);
+                process.waited(stream, call.begin);
             }
-            What::WaitsForDevice => {
-                process.waited(call.begin, |launch| launch.device == device);
-            }
+            What::WaitsForDevice => process.waited_for_device(device, call.begin),
             What::RecordsEvent => {
                 let [event, ..] = call.args;
                 if process.events.len() < MOST_EVENTS || process.events.contains_key(&event) {
@@ -206,7 +218,7 @@ impl Unseen {
             What::WaitsForEvent => {
                 let [event, ..] = call.args;
                 if let Some((stream, begin)) = process.events.get(&event).copied() {
-                    process.waited(begin, |launch| launch.stream == stream);
+                    process.waited(stream, begin);
                 }
             }
             What::ByRocr(size) => {
@@ -257,15 +269,13 @@ impl Process {
                 let (grid, workgroup) = sizes.read(&call.args, &call.stack);
                 let is_empty = grid.into_iter().chain(workgroup).any(|size| size == 0);
                 // A capture extends to streams that wait for events of its stream.
-                if is_empty || !self.capturing.is_empty() || self.waiting.len() >= MOST_WAITING {
+                if is_empty || !self.capturing.is_empty() || self.waiting_count >= MOST_WAITING {
                     return;
                 }
-                let end = call.end;
-                self.waiting.push(Waiting {
-                    end,
-                    stream,
-                    device,
-                });
+                let waiting = self.waiting.entry(stream).or_default();
+                waiting.ends.push_back(call.end);
+                waiting.device = device;
+                self.waiting_count += 1;
             }
             Launch::BeginCapture => {
                 self.capturing.insert(stream);
@@ -274,6 +284,7 @@ impl Process {
                 if !self.capturing.remove(&stream) {
                     // It began before the recording.
                     self.waiting.clear();
+                    self.waiting_count = 0;
                 }
             }
             Launch::SetDevice => {
@@ -284,12 +295,26 @@ impl Process {
         }
     }
 
-    /// A call that began at `begin` has waited for some launches.
-    fn waited(&mut self, begin: u64, which: impl Fn(&Waiting) -> bool) {
-        let before = self.waiting.len();
-        self.waiting
-            .retain(|launch| launch.end > begin || !which(launch));
-        self.launched += (before - self.waiting.len()) as u64;
+    /// What was launched into a stream before `time`, ns, has ended.
+    fn waited(&mut self, stream: Handle, time: u64) {
+        if let Some(waiting) = self.waiting.get_mut(&stream) {
+            let ended = waiting.take(time);
+            self.ended(ended);
+        }
+    }
+
+    /// What was launched on a device before `time`, ns, has ended.
+    fn waited_for_device(&mut self, device: u32, time: u64) {
+        let streams = self.waiting.values_mut();
+        let of_device = streams.filter(|waiting| waiting.device == device);
+        let ended = of_device.map(|waiting| waiting.take(time)).sum();
+        self.ended(ended);
+        self.waiting.retain(|_, waiting| !waiting.ends.is_empty());
+    }
+
+    fn ended(&mut self, launches: usize) {
+        self.waiting_count -= launches;
+        self.launched += launches as u64;
     }
 
     /// The process executes another program.

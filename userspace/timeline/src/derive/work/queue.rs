@@ -174,7 +174,7 @@ impl Queue {
             observed: 0,
             last_look: None,
             since,
-            created_after: created_after.min(since),
+            created_after: created_after.min(first),
             from_first: false,
             looks_from: if reuses {
                 first.saturating_add(POLL_SPREAD)
