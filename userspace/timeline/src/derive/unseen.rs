@@ -6,8 +6,9 @@
 //! waited for may have no dispatch yet. Dispatches that no launch asked for, those of graphs, can
 //! only hide that others are missing.
 
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 
+use foldhash::{HashMap, HashSet};
 use gputrace_abi::domain::Domain;
 use gputrace_capture::{
     ledger::{Ledger, LedgerRow},
@@ -35,30 +36,26 @@ const MOST_WAITING: usize = 1 << 16;
 /// Fewer dispatches than launches are remarked on if one in this many is missing.
 const FEW: u64 = 100;
 
-/// Functions that return when everything in a stream has ended, by name without `_spt`.
-const WAIT_FOR_STREAM: [&str; 2] = ["hipMemcpyDtoH", "hipStreamSynchronize"];
-
-/// Functions that do so if they copy to the host: their fourth argument is `hipMemcpyKind`.
-const COPY_BY_KIND: [&str; 2] = ["hipMemcpy", "hipMemcpyWithStream"];
-
 /// `hipMemcpyDeviceToHost`.
 const TO_HOST: u64 = 2;
-
-/// Functions that put the event in their first argument into a stream.
-const RECORD_EVENT: [&str; 2] = ["hipEventRecord", "hipEventRecordWithFlags"];
-
-/// Functions that return when everything before the event in their first argument has ended.
-const WAIT_FOR_EVENT: [&str; 1] = ["hipEventSynchronize"];
 
 /// Maximum number of events of a process that are remembered.
 const MOST_EVENTS: usize = 1 << 12;
 
-/// Functions that return when everything on the thread's device has ended.
-const WAIT_FOR_DEVICE: [&str; 2] = ["hipCtxSynchronize", "hipDeviceSynchronize"];
-
-/// Functions that ROCr executes with the processor or on queues of its own, which are not seen, and
-/// the argument that is 0 if there is nothing to do.
-const BY_ROCR: [(&str, usize); 2] = [("hsa_amd_memory_fill", 2), ("hsa_memory_copy", 2)];
+/// Functions other than launches that matter here, by name without `_spt`.
+const FUNCTIONS: [(&str, What); 11] = [
+    ("hipCtxSynchronize", What::WaitsForDevice),
+    ("hipDeviceSynchronize", What::WaitsForDevice),
+    ("hipEventRecord", What::RecordsEvent),
+    ("hipEventRecordWithFlags", What::RecordsEvent),
+    ("hipEventSynchronize", What::WaitsForEvent),
+    ("hipMemcpy", What::CopiesByKind),
+    ("hipMemcpyDtoH", What::WaitsForStream),
+    ("hipMemcpyWithStream", What::CopiesByKind),
+    ("hipStreamSynchronize", What::WaitsForStream),
+    ("hsa_amd_memory_fill", What::ByRocr),
+    ("hsa_memory_copy", What::ByRocr),
+];
 
 /// Compares launches with dispatches.
 #[derive(Debug, Default)]
@@ -81,16 +78,23 @@ struct Function {
     per_thread: bool,
 }
 
+/// What a function does.
 #[derive(Clone, Copy, Debug)]
 enum What {
     Launches(Launch),
+    /// Returns when everything in its stream has ended.
     WaitsForStream,
+    /// So does this, if it copies to the host: the fourth argument is `hipMemcpyKind`.
     CopiesByKind,
+    /// Returns when everything on the thread's device has ended.
     WaitsForDevice,
+    /// Puts the event in the first argument into its stream.
     RecordsEvent,
+    /// Returns when everything before the event in the first argument has ended.
     WaitsForEvent,
-    /// ROCr does it unseen, if this argument is not 0.
-    ByRocr(usize),
+    /// ROCr does it with the processor or on queues of its own, which are not seen. The third
+    /// argument is 0 if there is nothing to do.
+    ByRocr,
 }
 
 #[derive(Debug, Default)]
@@ -102,7 +106,7 @@ struct Process {
     launched: u64,
     /// Dispatches other than the runtime's own.
     dispatched: u64,
-    /// Calls of [`BY_ROCR`] by the program.
+    /// Calls of [`What::ByRocr`] by the program.
     by_rocr: u64,
     /// The stream into which each event was put last, and when that call began, ns.
     events: HashMap<u64, (Handle, u64)>,
@@ -138,22 +142,18 @@ impl Unseen {
     pub(crate) fn function(&mut self, info: &FunctionInfo) {
         let name = info.function.name.as_str();
         let plain = name.strip_suffix("_spt").unwrap_or(name);
-        let by_rocr = BY_ROCR.iter().find(|(function, _)| *function == name);
-        let what = match info.domain {
-            Some(Domain::HipRuntime) if WAIT_FOR_STREAM.contains(&plain) => What::WaitsForStream,
-            Some(Domain::HipRuntime) if COPY_BY_KIND.contains(&plain) => What::CopiesByKind,
-            Some(Domain::HipRuntime) if WAIT_FOR_DEVICE.contains(&plain) => What::WaitsForDevice,
-            Some(Domain::HipRuntime) if RECORD_EVENT.contains(&plain) => What::RecordsEvent,
-            Some(Domain::HipRuntime) if WAIT_FOR_EVENT.contains(&plain) => What::WaitsForEvent,
-            Some(Domain::HipRuntime) => match launch::launch(name) {
-                Some((launch, _)) => What::Launches(launch),
-                None => return,
-            },
-            Some(Domain::HsaCore | Domain::HsaAmdExt) => match by_rocr {
-                Some((_, size)) => What::ByRocr(*size),
-                None => return,
-            },
-            _ => return,
+        let is_api = matches!(
+            info.domain,
+            Some(Domain::HipRuntime | Domain::HsaCore | Domain::HsaAmdExt)
+        );
+        let known = FUNCTIONS.iter().find(|(function, _)| *function == plain);
+        let launch = || launch::launch(name).map(|(launch, _)| What::Launches(launch));
+        let Some(what) = known
+            .map(|(_, what)| *what)
+            .or_else(launch)
+            .filter(|_| is_api)
+        else {
+            return;
         };
         let function = Function {
             what,
@@ -196,7 +196,8 @@ impl Unseen {
         let Some(function) = self.functions.get(&call.function) else {
             return;
         };
-        if call.how != CallEnd::Returned(0) {
+        let is_success = |status: u64| status as u32 == 0;
+        if !matches!(call.how, CallEnd::Returned(status) if is_success(status)) {
             return;
         }
         let process = self.processes.entry(call.pid).or_default();
@@ -221,9 +222,9 @@ impl Unseen {
                     process.waited(stream, begin);
                 }
             }
-            What::ByRocr(size) => {
-                let is_something = call.args.get(size).is_some_and(|size| *size != 0);
-                process.by_rocr += u64::from(call.parent == 0 && is_something);
+            What::ByRocr => {
+                let [_, _, size, ..] = call.args;
+                process.by_rocr += u64::from(call.parent == 0 && size != 0);
             }
         }
     }

@@ -6,7 +6,7 @@ use crate::{
     synthetic::call,
 };
 
-const NAMES: [&str; 10] = [
+const NAMES: [&str; 12] = [
     "hipLaunchKernel",
     "hipDeviceSynchronize",
     "hipStreamSynchronize",
@@ -17,6 +17,8 @@ const NAMES: [&str; 10] = [
     "hipGraphLaunch",
     "hipEventRecord",
     "hipEventSynchronize",
+    "hsa_memory_copy",
+    "hsa_amd_memory_fill",
 ];
 
 /// Words of a launch of one block of 64 work-items.
@@ -25,18 +27,19 @@ const LAUNCH: [u64; 6] = [7, 1 << 32 | 1, 1, 1 << 32 | 64, 1, 0];
 fn unseen() -> Unseen {
     let mut unseen = Unseen::default();
     for (id, name) in (0..).zip(NAMES) {
-        unseen.function(&FunctionInfo::named(id, name, Some(Domain::HipRuntime)));
-    }
-    for (id, (name, _)) in (NAMES.len() as u32..).zip(BY_ROCR) {
-        unseen.function(&FunctionInfo::named(id, name, Some(Domain::HsaCore)));
+        let domain = if name.starts_with("hsa") {
+            Domain::HsaCore
+        } else {
+            Domain::HipRuntime
+        };
+        unseen.function(&FunctionInfo::named(id, name, Some(domain)));
     }
     unseen
 }
 
 fn made(number: u64, name: &str, args: [u64; 6]) -> Call {
-    let mut names = NAMES.into_iter().chain(BY_ROCR.map(|(name, _)| name));
     let mut made = call(number, number * 10, number * 10 + 5);
-    made.function = names.position(|known| known == name).unwrap() as u32;
+    made.function = NAMES.iter().position(|known| *known == name).unwrap() as u32;
     made.args = args;
     made
 }
