@@ -267,8 +267,8 @@ fn agents(summary: &Summary, out: &mut Page<impl Write>) -> fmt::Result {
     }
     if parts > 0 {
         out.line(format_args!(
-            "  Beside {} such a kernel can have run, so only a part of the gap is known: percentiles \
-             are of the other gaps, and the longest gap is a range.",
+            "  Beside {} such a kernel can have run, so only a part of the gap is known: \
+             percentiles are of the other gaps, and the longest gap is a range.",
             count(parts, "gap"),
         ))?;
     }
@@ -364,8 +364,8 @@ fn queues(gpu: &GpuUse, out: &mut Page<impl Write>) -> fmt::Result {
     let untimed: u64 = queues.iter().map(|(_, queue)| queue.untimed).sum();
     if untimed > 0 {
         out.line(format_args!(
-            "  Where only a range is given, the ends of some dispatches are not known ({untimed} in \
-             all)."
+            "  Where only a range is given, the ends of some dispatches are not known ({untimed} \
+             in all)."
         ))?;
     }
     Ok(())

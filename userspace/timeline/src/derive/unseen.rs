@@ -239,17 +239,19 @@ impl Unseen {
             let missing = launched.saturating_sub(dispatched.saturating_add(lost));
             if has(Domain::KernelDispatch) && !self.has_periods && missing * FEW > launched {
                 remarks.push(format!(
-                    "{WORK_NOT_SEEN}: process {pid} made {launched} calls that each launch a kernel, and waited for them, but \
-                     {dispatched} dispatches were seen. Most likely its runtime stores to doorbells by itself \
-                     (DEBUG_CLR_DIRECT_DOORBELL=1), or uses packets that this version of gputrace does not know, or queues that \
-                     ROCr did not make (user queues of DRM). Busy times of GPUs are lower bounds."
+                    "{WORK_NOT_SEEN}: process {pid} made {launched} calls that each launch a \
+                     kernel, and waited for them, but {dispatched} dispatches were seen. Most likely \
+                     its runtime stores to doorbells by itself (DEBUG_CLR_DIRECT_DOORBELL=1), or \
+                     uses packets that this version of gputrace does not know, or queues that ROCr \
+                     did not make (user queues of DRM). Busy times of GPUs are lower bounds."
                 ));
             }
             if has(Domain::MemoryCopy) && process.by_rocr > 0 {
                 remarks.push(format!(
-                    "ROCr's own copies were not seen: process {pid} called hsa_memory_copy or hsa_amd_memory_fill {} times. ROCr \
-                     does this with the processor, or with kernels in queues of its own: it is neither among the copies nor among \
-                     the kernels, and busy times of GPUs do not include it.",
+                    "ROCr's own copies were not seen: process {pid} called hsa_memory_copy or \
+                     hsa_amd_memory_fill {} times. ROCr does this with the processor, or with \
+                     kernels in queues of its own: it is neither among the copies nor among the \
+                     kernels, and busy times of GPUs do not include it.",
                     process.by_rocr
                 ));
             }

@@ -100,8 +100,9 @@ impl Selection {
             .filter(|(_, before)| before.was_on == Some(true));
         inside.map(|(pid, before)| {
             format!(
-                "Process {pid} was inside a region when the recording began: the first switch that it called turned recording off. \
-                 {} calls and operations of GPUs before that are in the capture, but --selected-regions does not show them.",
+                "Process {pid} was inside a region when the recording began: the first switch that \
+                 it called turned recording off. {} calls and operations of GPUs before that are in \
+                 the capture, but --selected-regions does not show them.",
                 before.count
             )
         })

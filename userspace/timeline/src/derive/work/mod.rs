@@ -298,8 +298,9 @@ impl Work {
         });
         let unknown = self.unknown.iter().map(|((what, number), packets)| {
             format!(
-                "{packets} packets of queues are of {what} {number}, which this version of gputrace does not know. If they start \
-                 kernels, these are missing. A newer gputrace may know them."
+                "{packets} packets of queues are of {what} {number}, which this version of gputrace \
+                 does not know. If they start kernels, these are missing. A newer gputrace may know \
+                 them."
             )
         });
         unaligned.chain(self.scratch.remark()).chain(unknown)

@@ -15,8 +15,8 @@ mod packet_type {
 /// (`HSA_AMD_PACKET_TYPE_EXT_KERNEL_DISPATCH`).
 const EXT_KERNEL_DISPATCH: u64 = 3;
 
-/// Formats of vendor packets that are known: `PM4_IB`, `BARRIER_VALUE`, [`EXT_KERNEL_DISPATCH`], and
-/// the mark of ROCr's intercepted queues.
+/// Formats of vendor packets that are known: `PM4_IB`, `BARRIER_VALUE`, [`EXT_KERNEL_DISPATCH`],
+/// and the mark of ROCr's intercepted queues.
 const KNOWN_FORMATS: [u64; 4] = [1, 2, EXT_KERNEL_DISPATCH, 0xfe];
 
 /// Maximum number of work-items in a workgroup, on every AMD GPU.
