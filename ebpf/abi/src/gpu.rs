@@ -141,6 +141,10 @@ pub mod packet_flags {
     pub const UNWITNESSED: u32 = 1 << 3;
     /// Every doorbell of the queue has been seen, from packet 0 on.
     pub const SINCE_CREATION: u32 = 1 << 4;
+    /// Only with `READ_LATER`: the packet was not valid when that doorbell rang. It had been taken,
+    /// so an earlier doorbell announced it, which was not seen; or it was still to be written. The
+    /// record has no thread and no calls.
+    pub const OVERTAKEN: u32 = 1 << 5;
 }
 
 /// Why a signal was read; [`Completion::reason`].

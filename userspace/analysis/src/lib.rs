@@ -9,6 +9,7 @@
 //! * [`report::ReportExporter`]: an HTML page with graphics;
 //! * [`wall_clock::WallClockExporter`]: the time by caller and callee, as text and JSON;
 //! * [`diff`]: a comparison of two recordings;
+//! * [`agents`]: how busy each GPU was, which other formats show, too;
 //! * [`costs`]: what probes cost the traced program.
 //!
 //! All of them use the statistics in `gputrace-export`.
@@ -26,4 +27,4 @@ pub mod diff;
 pub mod summary;
 pub mod wall_clock;
 
-pub use summary::report;
+pub use summary::{agents, report};

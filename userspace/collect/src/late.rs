@@ -1,6 +1,8 @@
 //! Packets that no eBPF program has read: one doorbell may cover hundreds of packets, of which a
 //! program reads only the last few.
 //!
+//! A doorbell may also have been stored by the program itself, past all functions that are probed.
+//!
 //! These packets are read from the queue's ring. Their headers have been consumed by then, but
 //! their bodies stay until the ring wraps around; that is checked after the reading.
 
@@ -85,6 +87,11 @@ fn describe(index: u64, behind: &Packet, words: [u64; 8]) -> Packet {
     let mut packet = *behind;
     packet.header.domain = domain.id();
     packet.flags |= packet_flags::BEFORE_DOORBELL | packet_flags::READ_LATER;
+    if packet.flags & packet_flags::OVERTAKEN != 0 {
+        packet.flags &= !packet_flags::STREAM;
+        (packet.tid, packet.stream) = (0, 0);
+        (packet.innermost, packet.outermost) = (0, 0);
+    }
     packet.index = index;
     packet.packet = words;
     packet
@@ -134,6 +141,28 @@ mod tests {
         assert_eq!(kernels(&eight, &[5, 6, 7]), [101, 102, 103]);
         assert_eq!(kernels(&eight, &[4, 6, 7]), [100, 102, 103]);
         assert_eq!(kernels(&queue(10), &[6, 7, 8, 9]), [102, 103, 100, 101]);
+    }
+
+    #[test]
+    fn nobody_knows_who_submitted_what_was_overtaken() {
+        let four = queue(4);
+        let mut behind = Packet::new_zeroed();
+        behind.queue = four.as_ptr() as u64;
+        (behind.ring, behind.ring_packets) = (behind.queue + 256, 4);
+        (behind.tid, behind.innermost, behind.outermost) = (7, 8, 9);
+        let mut overtaken = behind;
+        overtaken.flags = packet_flags::OVERTAKEN;
+        let mut late = Vec::new();
+        read(
+            std::process::id(),
+            &[(1, behind), (2, overtaken)],
+            &mut late,
+        );
+        let callers = late.iter().map(|late| match late {
+            Late::Found(packet) => (packet.tid, packet.innermost, packet.outermost),
+            Late::Gone => unreachable!("the ring has it"),
+        });
+        assert_eq!(callers.collect::<Vec<_>>(), [(7, 8, 9), (0, 0, 0)]);
     }
 
     #[test]

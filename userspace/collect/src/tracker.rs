@@ -152,6 +152,34 @@ struct Queue {
     ended: Option<u32>,
 }
 
+impl Queue {
+    /// The doorbell of `packet` rang. Of the packets that are missing below it, some may have been
+    /// revealed by another one that it covered.
+    fn rang(&mut self, packet: &Packet) {
+        for (behind, _) in self.missing.values_mut().rev() {
+            if behind.time != packet.time || behind.index == packet.index {
+                break;
+            }
+            *behind = *packet;
+        }
+    }
+}
+
+/// Marks the packets, in order of index, that were not valid when the doorbell behind them rang: a
+/// program read the last ones before the doorbell's own, and packets are taken in order.
+fn mark_overtaken(due: &mut [(u64, Packet)]) {
+    let mut overtaken_at = None;
+    for (index, behind) in due.iter_mut().rev() {
+        let is_own = behind.flags & packet_flags::BEFORE_DOORBELL == 0;
+        let was_read = is_own && behind.index.saturating_sub(*index) < PACKETS_PER_DOORBELL as u64;
+        let was_taken = *index < behind.read_index;
+        if was_read || was_taken || overtaken_at == Some(behind.time) {
+            behind.flags |= packet_flags::OVERTAKEN;
+            overtaken_at = Some(behind.time);
+        }
+    }
+}
+
 /// Packets that no eBPF program has read.
 #[derive(Debug, Default)]
 pub(crate) struct Missing {
@@ -326,6 +354,9 @@ impl GpuTracker {
             } else if queue.missing.remove(&packet.index).is_some() {
                 self.limits.give_back(packet.pid, Resource::LatePackets, 1);
             }
+            if packet.flags & packet_flags::BEFORE_DOORBELL == 0 {
+                queue.rang(packet);
+            }
             if signal == 0 && is_kernel && !queue.unsignalled && queue.ended.is_none() {
                 queue.unsignalled = true;
                 self.changes
@@ -447,6 +478,7 @@ impl GpuTracker {
                 false
             });
             if !due.is_empty() {
+                mark_overtaken(&mut due);
                 missing.due.push((*pid, due));
             }
         }

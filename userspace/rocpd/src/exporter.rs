@@ -165,6 +165,8 @@ pub(crate) struct Writer {
     observed: Observed,
     allocations: Allocations,
     pub(crate) end: report::Ending,
+    /// When the recording began, ns `CLOCK_BOOTTIME`.
+    began: u64,
 }
 
 impl Writer {
@@ -181,7 +183,8 @@ impl Writer {
             "rocpd_event",
             "id, category_id, stack_id, parent_stack_id, correlation_id, extdata",
         );
-        let (calls, work) = (Calls::new(identity), Work::new(identity));
+        let calls = Calls::new(identity);
+        let work = Work::new(identity, recording.clocks.boottime);
         let observed = Observed::new(identity);
         let allocations = Allocations::new(identity);
         let mut context = Context {
@@ -205,6 +208,7 @@ impl Writer {
             observed,
             allocations,
             end: report::Ending::default(),
+            began: recording.clocks.boottime,
         })
     }
 
@@ -237,7 +241,10 @@ impl Writer {
                 self.observed.observation(context, one)
             }
             Event::Counter(sample) => self.observed.sample(context, sample),
-            Event::Call(call) => self.calls.call(context, call),
+            Event::Call(call) => {
+                self.end.last_call = self.end.last_call.max(call.end);
+                self.calls.call(context, call)
+            }
             Event::Queue(queue) => {
                 self.work.queue(queue);
                 Ok(())
@@ -254,7 +261,10 @@ impl Writer {
             },
             Event::Copy(copy) => self.work.copy(context, copy),
             Event::Clocks(clocks) => report::clocks(context, clocks),
-            Event::Notice(notice) => report::notice(context, notice),
+            Event::Notice(notice) => {
+                self.work.notice(notice);
+                report::notice(context, notice)
+            }
             Event::Ledger(ledger) => {
                 self.end.ledger = true;
                 report::ledger(context, ledger)
@@ -269,6 +279,8 @@ impl Writer {
     fn finish(mut self) -> Result<Complete, ExportError> {
         self.calls.finish(&self.context.database)?;
         self.allocations.finish(&self.context)?;
+        let (began, stopped) = (self.began, self.end.stopped());
+        self.work.write_use(&self.context, began, stopped)?;
         self.work.finish(&mut self.context)?;
         let Context {
             event_rows,

@@ -21,6 +21,15 @@ use crate::{
 pub(crate) struct Ending {
     pub(crate) time: Option<u64>,
     pub(crate) ledger: bool,
+    /// Latest end of a call, ns `CLOCK_BOOTTIME`.
+    pub(crate) last_call: u64,
+}
+
+impl Ending {
+    /// When the recording stopped, or else the latest known time, ns `CLOCK_BOOTTIME`.
+    pub(crate) fn stopped(&self) -> u64 {
+        self.time.unwrap_or(self.last_call)
+    }
 }
 
 /// Writes metadata, the node, and how the recording was made.

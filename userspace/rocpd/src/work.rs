@@ -5,6 +5,8 @@ mod infos;
 use std::collections::{BTreeMap, HashMap};
 
 use gputrace_abi::domain::Domain;
+use gputrace_analysis::agents::Agents;
+use gputrace_capture::meta::Notice;
 use gputrace_export::{
     ExportError, classes,
     gpu::{queue_id, uncertainty},
@@ -81,10 +83,12 @@ pub(crate) struct Work {
     /// Rows of kernels that were not found, by address.
     unknown_kernels: HashMap<u64, i64>,
     unknown_agent: bool,
+    agents: Agents,
 }
 
 impl Work {
-    pub(crate) fn new(identity: &Identity) -> Self {
+    /// Work of a recording that began at `began`, ns `CLOCK_BOOTTIME`.
+    pub(crate) fn new(identity: &Identity, began: u64) -> Self {
         Self {
             dispatch_rows: Rows::new(
                 identity,
@@ -127,10 +131,16 @@ impl Work {
             nodes: HashMap::new(),
             unknown_kernels: HashMap::new(),
             unknown_agent: false,
+            agents: Agents::new(began),
         }
     }
 
+    pub(crate) fn notice(&mut self, notice: &Notice) {
+        self.agents.notice(notice);
+    }
+
     pub(crate) fn queue(&mut self, queue: &QueueInfo) {
+        self.agents.queue(queue);
         self.queues.insert(queue.number, (queue.pid, Some(*queue)));
     }
 
@@ -245,6 +255,7 @@ impl Work {
             .or_insert((origin.pid, None));
         let node = context.gpus.node_of(dispatch);
         let agent = self.agent(context, node);
+        self.agents.dispatch(node, dispatch);
         if let (Some(node), Some(kernel)) = (node, context.gpus.kernel(dispatch)) {
             self.nodes.entry(kernel.code_object).or_insert(node);
         }

@@ -9,6 +9,7 @@
 mod common;
 
 use common::{export, number, open, text};
+use gputrace_analysis::summary::Summary;
 use gputrace_export::{synthetic, testing::check_by_reader};
 use gputrace_timeline::event::Event;
 
@@ -80,7 +81,7 @@ fn busy_has_a_range() {
     };
     // 10 * 10.4 us +-3 and 2 * 200 us +-18; of four kernels nothing tells how long they took.
     let mut events = synthetic::estimates();
-    assert_eq!(busy(&events), "467.5 504.0 not known");
+    assert_eq!(busy(&events), "467.5 not known not known");
     let is_told =
         |event: &Event| matches!(event, Event::Dispatch(work) if work.time.estimate.is_some());
     let is_work = |event: &Event| matches!(event, Event::Dispatch(_));
@@ -89,4 +90,30 @@ fn busy_has_a_range() {
     let mut untold = synthetic::estimates();
     untold.retain(|event| !is_told(event));
     assert_eq!(busy(&untold), "0.0 not known not known");
+}
+
+/// The table has the figures of the summary, which come from the same code.
+#[test]
+fn the_use_of_gpus_is_that_of_the_summary() {
+    let events = synthetic::estimates();
+    let directory = tempfile::tempdir().unwrap();
+    let database = open(&export(&events, directory.path()));
+    let sql = "SELECT format('%d: %d kernels, %d unknown, busy %s (%d-%d), %d gaps, %d whole, p50 %s, longest %d-%d', \
+               agent_id, kernels, unknown_kernels, ifnull(busy, '-'), busy_least, busy_most, gaps, whole_gaps, \
+               ifnull(gap_p50, '-'), longest_gap_least, longest_gap_most) FROM gputrace_gpu_use";
+    assert_eq!(
+        text(&database, sql),
+        "1: 16 kernels, 4 unknown, busy - (462000-21546000), 14 gaps, 8 whole, p50 9989600, longest 9989000-98818000"
+    );
+    let mut summary = Summary::default();
+    events.iter().for_each(|event| summary.event(event));
+    summary.finish();
+    let summary = summary.to_string();
+    for part in [
+        "  16     -   92.40-4309.20      >= 14  9.99 ms  9.99 ms  9.99 ms  9.99 ms-98.8 ms",
+        "  How long 4 of 16 kernels took is not known",
+        "  Beside 6 gaps such a kernel can have run",
+    ] {
+        assert!(summary.contains(part), "{part} is not in:\n{summary}");
+    }
 }

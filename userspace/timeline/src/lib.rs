@@ -38,6 +38,12 @@ mod model;
 pub mod synthetic;
 pub mod timeline;
 
-pub use derive::{args, driver, failures::FAILED_CALLS, ranges::NOTHING_SELECTED, status};
+pub use derive::{
+    args, driver,
+    failures::FAILED_CALLS,
+    ranges::NOTHING_SELECTED,
+    status,
+    unseen::{COLLECTION_PERIOD, WORK_NOT_SEEN},
+};
 pub use model::{event, extent, gpu, observation, request, tally, tally::Tally, values};
 pub use timeline::Timeline;

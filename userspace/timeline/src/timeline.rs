@@ -52,6 +52,7 @@ use crate::{
         pasids::Pasids,
         processes::Processes,
         ranges::Ranges,
+        unseen::Unseen,
         work::{Scout, Work, knowledge::Collected},
     },
     model::{
@@ -91,6 +92,7 @@ pub struct Timeline<R> {
     work: Work,
     deferred: Deferred,
     failures: Failures,
+    unseen: Unseen,
     /// Numbers of the driver requests that have been described.
     requests: BTreeSet<u8>,
     formats: Formats,
@@ -179,8 +181,9 @@ impl<R: Read + Seek> Timeline<R> {
         reader: CaptureReader<R>,
         recording: Recording,
         ready: VecDeque<Event>,
-        work: Work,
+        mut work: Work,
     ) -> Self {
+        work.begin(recording.clocks.boottime);
         let has = |domain: Domain| recording.domains.iter().any(|name| name == domain.name());
         let hides_dispatches = has(Domain::ScratchMemory) && !has(Domain::KernelDispatch);
         let mut memory = Memory::new(&recording.domains);
@@ -201,6 +204,7 @@ impl<R: Read + Seek> Timeline<R> {
             work,
             deferred: Deferred::default(),
             failures: Failures::default(),
+            unseen: Unseen::default(),
             requests: BTreeSet::new(),
             formats: Formats::default(),
             driver: DriverEvents::default(),
@@ -295,6 +299,7 @@ impl<R: Read + Seek> Timeline<R> {
                     self.ranges.function(&info);
                     self.memory.function(&info);
                     self.before.function(&info);
+                    self.unseen.function(&info);
                     self.communicators.function(&info);
                     // A library that was probed only for allocations has calls that are not shown.
                     if info.domain != Some(Domain::MemoryAllocation) {
@@ -304,7 +309,10 @@ impl<R: Read + Seek> Timeline<R> {
             }
             Meta::Process(process) => self.processes.described(*process, &mut self.ready),
             Meta::Clocks(clocks) => self.ready.push_back(Event::Clocks(clocks)),
-            Meta::Notice(notice) => self.ready.push_back(Event::Notice(notice)),
+            Meta::Notice(notice) => {
+                self.unseen.notice(&notice);
+                self.ready.push_back(Event::Notice(notice));
+            }
             Meta::Ledger(ledger) => {
                 self.ledger = Some(ledger.clone());
                 self.work.learn(Meta::Ledger(ledger), &mut self.ready);
@@ -338,8 +346,12 @@ impl<R: Read + Seek> Timeline<R> {
         }
     }
 
-    /// Closes what a task that ended, or executed another program, had open.
-    fn task_ended(&mut self, task: &Task) {
+    /// Notes that a task began, or closes what it had open when it ended or executed another
+    /// program.
+    fn task(&mut self, task: &Task) {
+        if matches!(task.op, task_op::FORK | task_op::EXEC) {
+            self.ranges.begun(task.pid);
+        }
         let how = match task.op {
             task_op::EXIT => CallEnd::ThreadExited,
             task_op::EXEC => CallEnd::Executed,
@@ -359,6 +371,7 @@ impl<R: Read + Seek> Timeline<R> {
     fn annotate(&mut self, event: &mut Event) -> bool {
         self.deferred.seen(event);
         self.before.seen(event);
+        self.unseen.seen(event);
         let is_hidden = self.hides_dispatches && matches!(event, Event::Dispatch(_));
         let is_shown = !is_hidden && self.ranges.annotate(event);
         if is_shown && let Event::Dispatch(dispatch) = event {
@@ -396,6 +409,8 @@ impl<R: Read + Seek> Timeline<R> {
         // First what everything else depends on.
         let mut remarks = self.tally.failed_calls.clone();
         remarks.extend(self.work.remarks().chain(self.ranges.remarks()));
+        let (domains, ledger) = (&self.recording.domains, self.ledger.as_deref());
+        remarks.extend(self.unseen.remarks(domains, ledger));
         remarks.extend(self.before.remark(self.work.older_queues()));
         remarks.extend(self.memory.remarks());
         remarks.extend(self.counters.remarks());
@@ -484,7 +499,7 @@ impl<R: Read + Seek> Iterator for Timeline<R> {
                     if !self.processes.task(&task, &mut self.ready) {
                         self.tally.unknown_records += 1;
                     }
-                    self.task_ended(&task);
+                    self.task(&task);
                     continue;
                 }
                 None if self.memory.waits() => {

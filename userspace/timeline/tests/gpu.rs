@@ -564,3 +564,32 @@ fn a_queue_has_the_drivers_number_and_gpu_by_the_address_of_its_ring() {
         assert_eq!(queues, [expected], "{address:#x} {result}");
     }
 }
+
+#[test]
+fn overtaken_packets_have_no_caller_and_strange_ones_a_remark() {
+    let mut capture = capture();
+    let mut strange = gpu::packet(3, 70 * MS, 0);
+    strange.packet[0] = 4 << 16;
+    capture.record(&gpu::packet(0, 50 * MS, 0));
+    capture.record(&gpu::packet(2, 60 * MS, 0)).record(&strange);
+    let mut overtaken = gpu::packet(1, 60 * MS, 0);
+    overtaken.flags =
+        packet_flags::BEFORE_DOORBELL | packet_flags::READ_LATER | packet_flags::OVERTAKEN;
+    overtaken.packet[0] = overtaken.packet[0] & !0xffff | 1;
+    capture.record(&overtaken);
+    let (events, _) = read(&mut capture);
+    let origins: Vec<(u64, u32, u64)> = dispatches(&events)
+        .iter()
+        .map(|dispatch| (dispatch.index, dispatch.origin.tid, dispatch.origin.time))
+        .collect();
+    assert_eq!(
+        origins,
+        [(0, PID, 50 * MS), (1, 0, 50 * MS), (2, PID, 60 * MS)]
+    );
+    let notices = events.iter().filter_map(|event| match event {
+        Event::Notice(notice) => Some(notice.text.as_str()),
+        _ => None,
+    });
+    let strange = "1 packets of queues are of AMD's format 4";
+    assert!(notices.into_iter().any(|text| text.starts_with(strange)));
+}

@@ -33,6 +33,7 @@ fn plain(seed: u64) -> Config {
         profiling: true,
         batched: 0,
         disordered: 0,
+        unseen: 0,
         read_later: 0,
         lost: 0,
         step: 1,
@@ -213,6 +214,27 @@ fn without_stamps_or_clock_ends_are_bounded() {
     }
 }
 
+/// A runtime that stores nine of ten doorbells by itself.
+#[test]
+fn packets_may_begin_before_the_first_doorbell_that_is_seen() {
+    for seed in 0..40 {
+        let config = Config {
+            unseen: 90,
+            signalled: 0,
+            sampling: 1_000_000,
+            batched: if seed % 2 == 0 { 0 } else { 30 },
+            ..plain(seed)
+        };
+        let found = check(&config);
+        let sampled = share(&found, |quality| quality == Quality::Sampled);
+        assert!(sampled >= 50, "{sampled} %");
+        for (truth, dispatch) in found {
+            let origin = dispatch.origin;
+            assert!(origin.time <= truth.begin, "{truth:?}\n{dispatch:?}");
+        }
+    }
+}
+
 #[test]
 fn a_hang_is_unfinished() {
     for seed in 0..20 {
@@ -246,6 +268,7 @@ fn configs() -> impl Strategy<Value = Config> {
         percent(),
         percent(),
         prop_oneof![3 => Just(0u32), 1 => 0..40u32],
+        prop_oneof![3 => Just(0u32), 1 => 0..100u32],
     );
     let hardware = (
         1..20u64,
@@ -265,7 +288,7 @@ fn configs() -> impl Strategy<Value = Config> {
     );
     (program, doorbells, hardware, clock).prop_map(|(program, doorbells, hardware, clock)| {
         let (seed, generations, signalled, barrier, other, shared, profiling) = program;
-        let (batched, disordered, read_later, lost) = doorbells;
+        let (batched, disordered, read_later, lost, unseen) = doorbells;
         let (step, delay, sampling, hangs) = hardware;
         let (offset, drift, jump, uncertainty) = clock;
         Config {
@@ -275,12 +298,15 @@ fn configs() -> impl Strategy<Value = Config> {
             signalled,
             barrier,
             other,
-            shared,
+            // Of a packet that nobody has seen yet, nobody knows that it shares a signal, or uses
+            // one again if that record is lost, too.
+            shared: if unseen == 0 { shared } else { 0 },
             profiling,
             batched,
             disordered,
+            unseen,
             read_later,
-            lost,
+            lost: if unseen == 0 { lost } else { 0 },
             step,
             delay,
             sampling,

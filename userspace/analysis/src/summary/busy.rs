@@ -109,28 +109,79 @@ impl Union {
     }
 }
 
-/// Idle times between intervals.
+/// A time in which a GPU was idle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Gap {
+    /// ns `CLOCK_BOOTTIME`.
+    pub(super) begin: u64,
+    pub(super) end: u64,
+    /// Whether a kernel of unknown length can have run directly before or after it: the GPU may
+    /// have been idle for longer.
+    pub(super) is_part: bool,
+}
+
+impl Gap {
+    /// Its length, ns.
+    pub(super) fn length(&self) -> u64 {
+        self.end - self.begin
+    }
+}
+
+/// Idle times between kernels.
 #[derive(Debug, Default)]
 pub(super) struct Gaps {
+    /// Of gaps that are known in full: they lie between kernels of known length.
     pub(super) durations: Durations,
-    /// The longest gaps, longest first, as (begin, end).
-    pub(super) longest: Vec<(u64, u64)>,
+    /// Number of gaps of which only a part is known.
+    pub(super) parts: u64,
+    /// The longest of both, longest first.
+    pub(super) longest: Vec<Gap>,
 }
 
 impl Gaps {
+    /// Adds what lies between two settled intervals of [`Busy::taken`], in its units.
     fn add(&mut self, last: Option<u64>, begin: u64) {
-        let Some(gap) = last
-            .and_then(|last| begin.checked_sub(last))
-            .filter(|gap| *gap > 0)
-        else {
-            return;
+        let Some(last) = last else { return };
+        let gap = Gap {
+            begin: last.div_ceil(2),
+            end: begin / 2,
+            is_part: last % 2 == 1 || begin % 2 == 1,
         };
-        self.durations.add(gap);
-        let at = self.longest.partition_point(|(from, to)| to - from >= gap);
+        if gap.begin >= gap.end {
+            return;
+        }
+        if gap.is_part {
+            self.parts += 1;
+        } else {
+            self.durations.add(gap.length());
+        }
+        let length = gap.length();
+        let at = self.longest.partition_point(|one| one.length() >= length);
         if at < LONGEST_GAPS {
-            self.longest.insert(at, (begin - gap, begin));
+            self.longest.insert(at, gap);
             self.longest.truncate(LONGEST_GAPS);
         }
+    }
+
+    /// Number of all.
+    pub(super) fn count(&self) -> u64 {
+        self.durations.calls + self.parts
+    }
+
+    /// The longest as far as it is known, ns.
+    fn max(&self) -> u64 {
+        self.longest.first().map_or(0, Gap::length)
+    }
+}
+
+/// The longest gap between intervals, ns.
+#[derive(Debug, Default)]
+struct Longest(u64);
+
+impl Longest {
+    fn add(&mut self, last: Option<u64>, begin: u64) {
+        let gap = last.map_or(0, |last| begin.saturating_sub(last));
+        self.0 = self.0.max(gap);
     }
 }
 
@@ -152,7 +203,8 @@ pub(super) enum Meaning {
 #[derive(Debug, Default)]
 pub(super) struct Busy {
     /// Spans whose length is known, and all the time in which the others can have run; gaps are
-    /// between these.
+    /// between these. In half ns: times of kernels of known length are even, those of others odd,
+    /// so that a gap's ends tell what is beside it.
     taken: Union,
     /// Spans of known length, and the proven parts of the others.
     known: Union,
@@ -160,49 +212,53 @@ pub(super) struct Busy {
     most: Union,
     /// Earliest begin of a kernel that is not proven to have ended.
     endless: Option<u64>,
+    /// Earliest time at which a kernel can have begun, and latest at which one can have ended.
+    reach: Option<(u64, u64)>,
     /// In which nothing ran, as estimated. What kernels of unknown length can have filled is none.
     pub(super) gaps: Gaps,
     /// Between the longest that all spans can be: what is surely idle.
-    sure_gaps: Gaps,
+    sure_gap: Longest,
     /// Between the least that is sure of each span.
-    possible_gaps: Gaps,
+    possible_gap: Longest,
     pub(super) kernels: u64,
     /// Kernels whose begin or end is not even estimated.
     pub(super) untimed: u64,
+    /// Set if kernels may be missing: how long they can have taken, ns.
+    hidden: Option<u64>,
 }
 
 impl Busy {
     pub(super) fn add(&mut self, time: &GpuTime) {
         self.kernels += 1;
         let Reach { least, most } = Reach::of(time);
+        let (from, to) = (most.0, most.1.unwrap_or(most.0));
+        let reach = self.reach.unwrap_or((from, to));
+        self.reach = Some((reach.0.min(from), reach.1.max(to)));
         // A span whose length nothing tells may have been drawn up to the next one: that is neither
         // a busy GPU nor an idle one.
-        let (known, taken) = if Length::of(time).is_some() {
-            let drawn = Some((time.begin, time.end));
-            (drawn, drawn)
+        let known = if Length::of(time).is_some() {
+            self.take(time.begin.saturating_mul(2), time.end.saturating_mul(2));
+            Some((time.begin, time.end))
         } else {
             self.untimed += 1;
-            let (begin, end) = most;
-            (least, end.map(|end| (begin, end)))
+            if let (begin, Some(end)) = most {
+                self.take_possible(begin, end);
+            }
+            least
         };
-        if let Some((begin, end)) = taken {
-            let gaps = &mut self.gaps;
-            self.taken
-                .add(begin, end, |last, begin| gaps.add(last, begin));
-        }
         if let Some((begin, end)) = known {
             self.known.add(begin, end, |_, _| {});
         }
         if let Some((begin, end)) = least {
-            let gaps = &mut self.possible_gaps;
+            let (gap, first) = (&mut self.possible_gap, self.reach.map(|(first, _)| first));
             self.least
-                .add(begin, end, |last, begin| gaps.add(last, begin));
+                .add(begin, end, |last, begin| gap.add(last.or(first), begin));
         }
         match most {
             (begin, Some(end)) => {
-                let gaps = &mut self.sure_gaps;
+                let gap = &mut self.sure_gap;
                 self.most
-                    .add(begin, end, |last, begin| gaps.add(last, begin));
+                    .add(begin, end, |last, begin| gap.add(last, begin));
             }
             (begin, None) => {
                 self.endless = Some(self.endless.map_or(begin, |endless| endless.min(begin)));
@@ -210,30 +266,66 @@ impl Busy {
         }
     }
 
+    /// Adds to what is taken, in its units.
+    fn take(&mut self, begin: u64, end: u64) {
+        let gaps = &mut self.gaps;
+        self.taken
+            .add(begin, end, |last, begin| gaps.add(last, begin));
+    }
+
+    /// Adds time in which a kernel of unknown length can have run, ns.
+    fn take_possible(&mut self, begin: u64, end: u64) {
+        if begin < end {
+            let end = end.saturating_mul(2).saturating_sub(1);
+            self.take(begin.saturating_mul(2).saturating_add(1), end);
+        }
+    }
+
     /// Packets that are not in the recording may have been executed between `from` and `to`, ns:
     /// those of a queue that is older than the recording.
     pub(super) fn unseen(&mut self, from: u64, to: u64) {
         if from < to {
-            let gaps = &mut self.sure_gaps;
-            self.most.add(from, to, |last, begin| gaps.add(last, begin));
+            let gap = &mut self.sure_gap;
+            self.most.add(from, to, |last, begin| gap.add(last, begin));
         }
     }
 
     /// Settles everything; must be the last call. `stopped` is when the recording stopped, ns.
     pub(super) fn finish(&mut self, stopped: u64) {
-        let (gaps, sure_gaps) = (&mut self.gaps, &mut self.sure_gaps);
         if let Some(begin) = self.endless.take() {
-            self.taken
-                .add(begin, stopped, |last, begin| gaps.add(last, begin));
+            self.take_possible(begin, stopped);
+            let gap = &mut self.sure_gap;
             self.most
-                .add(begin, stopped, |last, begin| sure_gaps.add(last, begin));
+                .add(begin, stopped, |last, begin| gap.add(last, begin));
+            self.reach = self.reach.map(|(from, to)| (from, to.max(stopped)));
         }
+        let gaps = &mut self.gaps;
         self.taken.finish(|last, begin| gaps.add(last, begin));
-        self.most.finish(|last, begin| sure_gaps.add(last, begin));
+        let gap = &mut self.sure_gap;
+        self.most.finish(|last, begin| gap.add(last, begin));
         self.known.finish(|_, _| {});
-        let possible_gaps = &mut self.possible_gaps;
+        // The first and the last kernel can be ones of which nothing is sure but that they ran.
+        let gap = &mut self.possible_gap;
+        let (first, last) = self.reach.unzip();
         self.least
-            .finish(|last, begin| possible_gaps.add(last, begin));
+            .finish(|last, begin| gap.add(last.or(first), begin));
+        if let Some(end) = last {
+            gap.add(self.least.settled.or(first), end);
+        }
+    }
+
+    /// Kernels may be missing anywhere in a recording of `recorded` ns. Comes after
+    /// [`Busy::finish`].
+    pub(super) fn hide(&mut self, recorded: u64) {
+        self.hidden = Some(recorded);
+        self.gaps = Gaps::default();
+        self.sure_gap = Longest::default();
+        self.possible_gap = Longest(recorded);
+    }
+
+    /// Whether kernels are missing, or nothing tells how long some took.
+    pub(super) fn is_partial(&self) -> bool {
+        self.untimed > 0 || self.hidden.is_some()
     }
 
     /// The most likely time, ns; of kernels of which nothing tells how long they took
@@ -245,8 +337,9 @@ impl Busy {
     /// What that time is, in a recording of `recorded` ns.
     pub(super) fn meaning(&self, recorded: u64) -> Meaning {
         let busy = self.busy();
-        let missing = self.taken.total.saturating_sub(busy);
-        if self.untimed == 0 {
+        let taken = self.hidden.unwrap_or(self.taken.total / 2);
+        let missing = taken.saturating_sub(busy);
+        if !self.is_partial() {
             Meaning::Estimate
         } else if busy == 0 {
             Meaning::Nothing
@@ -263,14 +356,17 @@ impl Busy {
     /// it if all times are exact.
     pub(super) fn range(&self) -> (u64, u64) {
         let busy = self.busy();
-        (self.least.total.min(busy), self.most.total.max(busy))
+        let most = self.most.total.max(self.hidden.unwrap_or(0));
+        (self.least.total.min(busy), most.max(busy))
     }
 
     /// The least and the most that the longest gap can be, ns.
     pub(super) fn longest_gap_range(&self) -> (u64, u64) {
-        let [longest, sure, possible] =
-            [&self.gaps, &self.sure_gaps, &self.possible_gaps].map(|gaps| gaps.durations.max);
-        (sure.min(longest), possible.max(longest))
+        let longest = self.gaps.max();
+        (
+            self.sure_gap.0.min(longest),
+            self.possible_gap.0.max(longest),
+        )
     }
 
     /// Spans that began before the last settled time.
@@ -280,194 +376,4 @@ impl Busy {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::io::Cursor;
-
-    use gputrace_abi::gpu::queue_reason;
-    use gputrace_capture::{CaptureReader, meta::Recording};
-    use gputrace_timeline::{
-        Timeline,
-        event::Event,
-        gpu::Quality,
-        synthetic::{
-            Synthetic,
-            gpu::{agents, code_object, packet, queue, queue_state},
-        },
-    };
-    use proptest::prelude::*;
-
-    use super::*;
-    use gputrace_export::synthetic::{between, estimated, exact, submitted};
-
-    fn busy(times: &[GpuTime]) -> Busy {
-        let mut busy = Busy::default();
-        times.iter().for_each(|time| busy.add(time));
-        busy.finish(1_000_000);
-        busy
-    }
-
-    #[test]
-    fn exact_times_have_no_range() {
-        let busy = busy(&[exact(1000, 1100), exact(1050, 1200), exact(5000, 5100)]);
-        assert_eq!(
-            (busy.busy(), busy.range(), busy.untimed),
-            (300, (300, 300), 0)
-        );
-        assert_eq!(busy.gaps.longest, [(1200, 5000)]);
-    }
-
-    /// Kernels of 20 us every 4 ms, as in a launch-bound program: each window extends to the next
-    /// kernel.
-    #[test]
-    fn idle_is_idle_where_the_class_tells_the_end() {
-        let times: Vec<GpuTime> = (1..100)
-            .map(|number| {
-                let begin = number * 4_000_000;
-                let mut time = estimated(begin, begin + 20_000, 1, 1000);
-                time.begin_window.earliest = begin;
-                time.end_window.latest = Some(begin + 4_000_000);
-                time
-            })
-            .collect();
-        let busy = busy(&times);
-        assert_eq!(busy.busy(), 99 * 20_000);
-        assert_eq!(busy.range(), (99 * 18_000, 99 * 22_000));
-        assert_eq!(busy.gaps.durations.max, 3_980_000);
-        assert_eq!(busy.longest_gap_range(), (3_978_000, 3_982_000));
-        assert_eq!(busy.meaning(1_000_000), Meaning::Estimate);
-    }
-
-    #[test]
-    fn what_kernels_of_unknown_length_can_have_filled_is_no_gap() {
-        let mut times = vec![exact(1000, 1100), exact(5000, 5100), exact(9000, 9100)];
-        assert_eq!(busy(&times).gaps.longest, [(1100, 5000), (5100, 9000)]);
-        times.push(between(Quality::Sampled, 2000, 4000));
-        let partly = busy(&times);
-        assert_eq!(
-            partly.gaps.longest,
-            [(5100, 9000), (4000, 5000), (1100, 2000)]
-        );
-        assert_eq!(
-            (partly.busy(), partly.meaning(1_000_000)),
-            (300, Meaning::Least)
-        );
-        // An estimate may be too long, so what is missing makes no lower bound of it.
-        times.push(estimated(20_000, 21_000, 1, 100));
-        let estimate = busy(&times);
-        assert_eq!(estimate.busy(), 1300);
-        // The one of unknown duration took 2 us at most.
-        assert_eq!(estimate.meaning(200_000), Meaning::Estimate);
-        assert_eq!(estimate.meaning(100_000), Meaning::Nothing);
-        assert_eq!(estimate.range(), (1100, 1300 + 2000 + 200));
-        // Nothing says that it ended.
-        times.push(submitted(1050, false));
-        assert_eq!(busy(&times).gaps.durations.calls, 0);
-    }
-
-    /// A recording of a program that launches a kernel of 20 us every 4.35 ms, so that the GPU is
-    /// busy for 0.46 % of the time. The recorder looks `after` ns after each launch, and the
-    /// kernels have no stamps.
-    fn launch_bound(after: u64) -> Vec<GpuTime> {
-        const KERNELS: u64 = 1000;
-        let mut capture = Synthetic::new(&Recording::default());
-        for agent in agents() {
-            capture.meta(agent);
-        }
-        capture.meta(queue());
-        capture.meta(code_object(0));
-        let mut looked = EVERY_NS;
-        for index in 0..KERNELS {
-            let time = EVERY_NS + index * EVERY_NS;
-            capture.record(&packet(index, time, 0));
-            let mut look = queue_state(time + after, queue_reason::SAMPLE, index + 1, index + 1);
-            look.looked = looked;
-            capture.record(&look);
-            looked = look.time;
-        }
-        let reader = CaptureReader::new(Cursor::new(capture.bytes())).unwrap();
-        let times: Vec<GpuTime> = Timeline::new(reader)
-            .unwrap()
-            .filter_map(|event| match event.unwrap() {
-                Event::Dispatch(dispatch) => Some(dispatch.time),
-                _ => None,
-            })
-            .collect();
-        assert_eq!(times.len() as u64, KERNELS);
-        times
-    }
-
-    const EVERY_NS: u64 = 4_350_000;
-
-    /// Nothing in it tells when kernels end, so no number may suggest otherwise.
-    #[test]
-    fn a_launch_bound_program_has_no_busy_gpu() {
-        for after in [15_000, 200_000, 3_000_000] {
-            let times = launch_bound(after);
-            let total = EVERY_NS * times.len() as u64;
-            let truth = 20_000 * times.len() as u64;
-            let mut busy = Busy::default();
-            times.iter().for_each(|time| busy.add(time));
-            busy.finish(EVERY_NS + total);
-            let (least, most) = busy.range();
-            assert!(
-                least <= truth && truth <= most,
-                "looks after {after} ns: {truth} is not in {least}..{most}"
-            );
-            assert_ne!(
-                busy.meaning(total),
-                Meaning::Estimate,
-                "{} of {}",
-                busy.untimed,
-                busy.kernels
-            );
-            assert_eq!(busy.gaps.durations.calls, 0, "looks after {after} ns");
-            let (value, percent) = (busy.busy(), busy.busy() * 100 / total);
-            assert!(
-                value <= truth,
-                "looks after {after} ns: {value} ns, {percent} %, where the truth is {truth}"
-            );
-        }
-    }
-
-    #[test]
-    fn the_range_says_where_ends_are_not_known() {
-        let busy = busy(&[
-            exact(1000, 1100),
-            between(Quality::Bounded, 2000, 5000),
-            submitted(900_000, true),
-        ]);
-        assert_eq!(busy.busy(), 100);
-        assert_eq!(busy.range(), (100, 100 + 3000 + 100_000));
-        assert_eq!(busy.untimed, 2);
-    }
-
-    #[test]
-    fn a_huge_error_reaches_from_nothing_to_the_windows() {
-        let busy = busy(&[estimated(100_000, 110_000, 1, 1_000_000_000)]);
-        assert_eq!(busy.range(), (0, 110_000));
-    }
-
-    proptest! {
-        #[test]
-        fn the_estimate_is_within_the_range(
-            works in proptest::collection::vec((0_u64..100_000, 0_u64..10_000, 0_u64..10_000, 0..5), 0..80),
-        ) {
-            let times: Vec<GpuTime> = works.iter().map(|(begin, ns, error, kind)| {
-                let (begin, end) = (begin + 1000, begin + 1000 + ns);
-                match kind {
-                    0 => exact(begin, end),
-                    1 => between(Quality::Sampled, begin, end),
-                    2 => between(Quality::Bounded, begin, end),
-                    3 => submitted(begin, false),
-                    _ => estimated(begin, end, 1, *error),
-                }
-            }).collect();
-            let busy = busy(&times);
-            let (shortest, longest) = busy.longest_gap_range();
-            let gap = busy.gaps.durations.max;
-            prop_assert!(shortest <= gap && gap <= longest);
-            let (least, most) = busy.range();
-            prop_assert!(least <= busy.busy() && busy.busy() <= most && most <= 1_000_000);
-        }
-    }
-}
+mod tests;

@@ -5,7 +5,7 @@
 //! quality. Memory is bounded: events that come very late count less, and the text says how often
 //! that happened.
 
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use gputrace_abi::domain::Domain;
 use gputrace_capture::meta::Recording;
@@ -15,6 +15,7 @@ use gputrace_timeline::{
 };
 
 use super::{
+    agents::Agents,
     busy::{Busy, Reach},
     stats::Durations,
 };
@@ -116,9 +117,12 @@ pub(super) struct QueueUse {
     pub(super) unfinished: u64,
     /// Highest packet index of a dispatch.
     pub(super) last_index: u64,
+    /// Dispatches whose begin or end is not even estimated: the depth has only a range then.
+    pub(super) untimed: u64,
     depth: DepthRange,
-    /// Submission times of unfinished dispatches.
-    open: Vec<u64>,
+    /// Submission times of dispatches that are not proven to have ended, and whether they are known
+    /// not to have.
+    open: Vec<(u64, bool)>,
 }
 
 /// Number of dispatches that were submitted and had not ended.
@@ -154,26 +158,30 @@ impl Depth {
 
 impl QueueUse {
     pub(super) fn depth(&self) -> &Depth {
-        self.depth.estimate()
+        let [(_, estimate), ..] = &self.depth.ways;
+        estimate
     }
 
-    /// Lower and upper bound of the mean depth.
+    /// Lower and upper bound of the mean depth. Later ends make more depth, but also more time with
+    /// any; where there is any, it is at least 1.
     pub(super) fn depth_range(&self) -> (f64, f64) {
-        let means = self.depth.ways.iter().map(|(_, depth)| depth.mean());
-        range(means)
+        let [_, (_, early), (_, late)] = &self.depth.ways;
+        if late.time == 0 {
+            return (0.0, 0.0);
+        }
+        let (_, deepest) = self.deepest_range();
+        let least = early.area as f64 / late.time as f64;
+        let most = late.area as f64 / early.time as f64;
+        (least.max(1.0), most.min(deepest))
     }
 
     /// The least and the most that the greatest depth can be.
     pub(super) fn deepest_range(&self) -> (f64, f64) {
-        range(self.depth.ways.iter().map(|(_, depth)| depth.most as f64))
+        let [_, (_, early), (_, late)] = &self.depth.ways;
+        // A dispatch is in the queue when it is submitted, however soon it may have ended.
+        let least = early.most.max(late.most.min(1));
+        (least as f64, late.most as f64)
     }
-}
-
-/// The least and the most of some numbers that are not negative.
-fn range(numbers: impl Iterator<Item = f64>) -> (f64, f64) {
-    numbers.fold((f64::INFINITY, 0.0), |(least, most), number| {
-        (least.min(number), most.max(number))
-    })
 }
 
 /// The depth if dispatches ended as estimated, as early as possible, and as late as possible.
@@ -187,11 +195,6 @@ impl DepthRange {
         Self {
             ways: [(); 3].map(|()| (Levels::with_limit(OPEN_CHANGES), Depth::default())),
         }
-    }
-
-    fn estimate(&self) -> &Depth {
-        let [(_, estimate), ..] = &self.ways;
-        estimate
     }
 
     /// Adds a dispatch that was in flight from `begin` until each of `ends`.
@@ -301,7 +304,7 @@ pub(super) struct GpuUse {
     classes: Classes,
     pub(super) kernel_qualities: Qualities,
     pub(super) copy_qualities: Qualities,
-    pub(super) agents: BTreeMap<Option<u32>, Busy>,
+    pub(super) agents: Agents,
     pub(super) queues: BTreeMap<u32, QueueUse>,
     launches: Launches,
     /// Latency from the begin of the outermost call.
@@ -310,10 +313,6 @@ pub(super) struct GpuUse {
     pub(super) since_submission: Durations,
     unfinished: BTreeMap<Place, Waiting>,
     pub(super) unfinished_work: u64,
-    /// When the recording began, ns `CLOCK_BOOTTIME`.
-    began: u64,
-    /// Queues that are older than the recording and have had no dispatch yet.
-    older: HashSet<u32>,
 }
 
 impl GpuUse {
@@ -322,7 +321,7 @@ impl GpuUse {
         self.asked = [Domain::KernelDispatch, Domain::MemoryCopy]
             .iter()
             .any(asked);
-        self.began = recording.clocks.boottime;
+        self.agents.began = recording.clocks.boottime;
     }
 
     /// Whether there is anything to report.
@@ -342,9 +341,7 @@ impl GpuUse {
             Event::Dispatch(dispatch) => self.dispatch(dispatch),
             Event::Copy(copy) => self.copy(copy),
             Event::KernelClass(_) => self.classes.event(event),
-            Event::Queue(queue) if queue.is_older => {
-                self.older.insert(queue.number);
-            }
+            Event::Queue(queue) => self.agents.queue(queue),
             _ => {}
         }
     }
@@ -373,11 +370,7 @@ impl GpuUse {
         }
         let name = time.unfinished.then(|| name.into_owned());
         self.kernel_qualities.add(time.quality);
-        let agent = self.agents.entry(node).or_default();
-        if self.older.remove(&dispatch.queue) {
-            agent.unseen(self.began, Reach::of(time).most.0);
-        }
-        agent.add(time);
+        self.agents.dispatch(node, dispatch);
         if time.quality == Quality::Exact {
             let Origin {
                 tid,
@@ -403,21 +396,24 @@ impl GpuUse {
                 dispatches: 0,
                 unfinished: 0,
                 last_index: 0,
+                untimed: 0,
                 depth: DepthRange::new(),
                 open: Vec::new(),
             });
         queue.dispatches += 1;
         queue.unfinished += u64::from(time.unfinished);
         queue.last_index = queue.last_index.max(dispatch.index);
-        if time.unfinished && queue.open.len() < OPEN_CHANGES {
-            queue.open.push(dispatch.origin.time);
-        }
+        // What is known not to have ended is in flight until the recording stops.
+        let is_untimed = Length::of(time).is_none() && !time.unfinished;
+        queue.untimed += u64::from(is_untimed);
         if let Some((begin, end)) = in_flight(dispatch.origin.time, time) {
             let Reach { least, most } = Reach::of(time);
-            let earliest = least.map_or(time.begin, |(_, end)| end);
+            let earliest = least.map_or(time.end_window.earliest, |(_, end)| end);
             queue
                 .depth
                 .add(begin, [end, earliest, most.1.unwrap_or(end)]);
+        } else if time.end_window.latest.is_none() && queue.open.len() < OPEN_CHANGES {
+            queue.open.push((dispatch.origin.time, time.unfinished));
         }
         if let Some(name) = name {
             let work = Unfinished {
@@ -497,12 +493,11 @@ impl GpuUse {
 
     /// Settles everything; must be the last call. `stopped` is when the recording stopped, ns.
     pub(super) fn finish(&mut self, stopped: u64) {
-        for busy in self.agents.values_mut() {
-            busy.finish(stopped);
-        }
+        self.agents.finish(stopped);
         for QueueUse { depth, open, .. } in self.queues.values_mut() {
-            for begin in std::mem::take(open) {
-                depth.add(begin, [stopped; 3]);
+            for (begin, is_unfinished) in std::mem::take(open) {
+                let earliest = if is_unfinished { stopped } else { begin };
+                depth.add(begin, [earliest, earliest, stopped]);
             }
             depth.finish();
         }
@@ -510,7 +505,7 @@ impl GpuUse {
 
     /// Number of pieces of work that came too late to count in full in busy times and depths.
     pub(super) fn late(&self) -> u64 {
-        let busy: u64 = self.agents.values().map(Busy::late).sum();
+        let busy: u64 = self.agents.busy.values().map(Busy::late).sum();
         let depths: u64 = self.queues.values().map(|queue| queue.depth.late()).sum();
         busy.max(depths)
     }

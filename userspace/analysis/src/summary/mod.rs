@@ -4,6 +4,7 @@
 //! and writes the text to its destination. Memory grows with the number of functions, kernels,
 //! queues, processes and remarks, not with the number of calls or dispatches.
 
+pub mod agents;
 mod busy;
 mod counters;
 mod gpu_use;
@@ -22,11 +23,11 @@ use std::{
 
 use gputrace_capture::{
     ledger::Ledger,
-    meta::{End, ProbeCost, Recording},
+    meta::{End, Notice, ProbeCost, Recording},
 };
 use gputrace_text::Page;
 use gputrace_timeline::{
-    FAILED_CALLS, NOTHING_SELECTED,
+    FAILED_CALLS, NOTHING_SELECTED, WORK_NOT_SEEN,
     event::{Call, CallEnd, Event},
 };
 
@@ -95,18 +96,7 @@ impl Summary {
                     .clone_from(&process.name);
             }
             Event::Call(call) => self.call(call),
-            // This is the most important remark, so it comes first however many there are.
-            Event::Notice(notice) if notice.text.starts_with(NOTHING_SELECTED) => {
-                self.notices.insert(0, notice.text.clone());
-            }
-            // Nothing else matters where calls fail, so this has a place of its own.
-            Event::Notice(notice) if is_about_failures(&notice.text) => {
-                self.failed.push(notice.text.clone());
-            }
-            Event::Notice(notice) if self.notices.len() < LISTED_NOTICES => {
-                self.notices.push(notice.text.clone());
-            }
-            Event::Notice(_) => self.more_notices += 1,
+            Event::Notice(notice) => self.notice(notice),
             Event::Ledger(ledger) => self.ledger = Some((**ledger).clone()),
             Event::End(end) => self.end = Some(end.clone()),
             Event::Agent(_)
@@ -122,6 +112,21 @@ impl Summary {
                 self.threads.insert(thread.tid, thread.name.clone());
             }
             Event::Lifetime(_) | Event::Clocks(_) => {}
+        }
+    }
+
+    fn notice(&mut self, notice: &Notice) {
+        self.gpu.agents.notice(notice);
+        // These are the most important remarks, so they come first however many there are.
+        if notice.text.starts_with(NOTHING_SELECTED) || notice.text.starts_with(WORK_NOT_SEEN) {
+            self.notices.insert(0, notice.text.clone());
+        } else if is_about_failures(&notice.text) {
+            // Nothing else matters where calls fail, so this has a place of its own.
+            self.failed.push(notice.text.clone());
+        } else if self.notices.len() < LISTED_NOTICES {
+            self.notices.push(notice.text.clone());
+        } else {
+            self.more_notices += 1;
         }
     }
 

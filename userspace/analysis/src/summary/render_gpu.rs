@@ -15,7 +15,7 @@ use gputrace_text::{
 
 use super::{
     Summary,
-    busy::Meaning,
+    busy::{Busy, Meaning},
     gpu_use::{BEST_FIRST, GpuUse, Qualities, WorkUse},
     stats::Durations,
 };
@@ -213,7 +213,7 @@ fn copies(gpu: &GpuUse, out: &mut Page<impl Write>) -> fmt::Result {
 
 fn agents(summary: &Summary, out: &mut Page<impl Write>) -> fmt::Result {
     let gpu = &summary.gpu;
-    if gpu.agents.is_empty() {
+    if gpu.agents.busy.is_empty() {
         return Ok(());
     }
     let recorded = summary.recorded() as f64;
@@ -228,11 +228,12 @@ fn agents(summary: &Summary, out: &mut Page<impl Write>) -> fmt::Result {
         "p99",
         "Longest",
     ])];
-    let mut untimed = 0;
+    let (mut untimed, mut kernels, mut parts) = (0, 0, 0);
     let mut estimated = false;
-    for (node, busy) in &gpu.agents {
-        let gaps = &busy.gaps.durations;
+    for (node, busy) in &gpu.agents.busy {
         untimed += busy.untimed;
+        kernels += busy.kernels;
+        parts += busy.gaps.parts;
         let ns = busy.busy() as f64;
         let (least, most) = busy.range();
         let (least, most) = (least as f64, most as f64);
@@ -244,20 +245,8 @@ fn agents(summary: &Summary, out: &mut Page<impl Write>) -> fmt::Result {
             busy.kernels.to_string(),
             time,
             share,
-            match (gaps.calls, busy.untimed) {
-                (0, 1..) => "-".to_owned(),
-                (calls, _) => calls.to_string(),
-            },
         ];
-        if gaps.calls == 0 {
-            row.extend(heading(["-"; 4]));
-        } else {
-            let mut shown: Vec<String> = percentiles(gaps).collect();
-            if let Some(longest) = shown.last_mut() {
-                *longest = duration_with_range(gaps.max, busy.longest_gap_range());
-            }
-            row.extend(shown);
-        }
+        row.extend(gap_figures(busy));
         rows.push(row);
     }
     out.paragraph(format_args!("GPUs (executing at least one kernel)"))?;
@@ -270,15 +259,17 @@ fn agents(summary: &Summary, out: &mut Page<impl Write>) -> fmt::Result {
         ))?;
     }
     if untimed > 0 {
-        let (they, them) = if untimed == 1 {
-            ("it", "it")
-        } else {
-            ("they", "them")
-        };
         out.line(format_args!(
-            "  How long {} took is not known: what is proven of {them} is in the times, and what {they} can have taken in the \
-             range; time in which {they} can have run is no gap.",
-            count(untimed, "kernel"),
+            "  How long {untimed} of {} took is not known: what is proven is in the busy time, and \
+             what is possible in the range. Time in which such a kernel can have run is no gap.",
+            count(kernels, "kernel"),
+        ))?;
+    }
+    if parts > 0 {
+        out.line(format_args!(
+            "  Beside {} such a kernel can have run, so only a part of the gap is known: \
+             percentiles are of the other gaps, and the longest gap is a range.",
+            count(parts, "gap"),
         ))?;
     }
     if gpu.late() > 0 {
@@ -288,6 +279,27 @@ fn agents(summary: &Summary, out: &mut Page<impl Write>) -> fmt::Result {
         ))?;
     }
     Ok(())
+}
+
+/// Number, percentiles and maximum of a GPU's gaps, as far as they are known.
+fn gap_figures(busy: &Busy) -> [String; 5] {
+    let (gaps, range) = (&busy.gaps, busy.longest_gap_range());
+    let durations = &gaps.durations;
+    let all = match (gaps.count(), busy.is_partial()) {
+        (0, true) => "-".to_owned(),
+        (known, true) => format!(">= {known}"),
+        (known, false) => known.to_string(),
+    };
+    let [p50, p95, p99] = [50.0, 95.0, 99.0].map(|percent| match durations.calls {
+        0 => "-".to_owned(),
+        _ => duration(durations.percentile(percent) as f64),
+    });
+    let longest = match (busy.is_partial(), range) {
+        (_, (_, 0)) => "-".to_owned(),
+        (false, _) => duration_with_range(durations.max, range),
+        (true, (least, most)) => only_range((least as f64, most as f64), duration),
+    };
+    [all, p50, p95, p99, longest]
 }
 
 /// How long a GPU was busy, and the shares of the recording (most likely, least and most). If only
@@ -329,12 +341,17 @@ fn queues(gpu: &GpuUse, out: &mut Page<impl Write>) -> fmt::Result {
         "GPU",
     ])];
     for (number, queue) in queues.iter().take(LISTED) {
+        let depth = |value, range, decimals| match queue.untimed {
+            _ if gpu.agents.is_partial => "-".to_owned(),
+            0 => with_range(value, range, decimals),
+            _ => only_range(range, |depth| format!("{depth:.decimals$}")),
+        };
         rows.push(vec![
             queue_id(**number).to_string(),
             queue.pid.to_string(),
             queue.dispatches.to_string(),
-            with_range(queue.depth().mean(), queue.depth_range(), 1),
-            with_range(queue.depth().most as f64, queue.deepest_range(), 0),
+            depth(queue.depth().mean(), queue.depth_range(), 1),
+            depth(queue.depth().most as f64, queue.deepest_range(), 0),
             queue.unfinished.to_string(),
             gpu.gpus.agent_title(queue.node),
         ]);
@@ -343,7 +360,25 @@ fn queues(gpu: &GpuUse, out: &mut Page<impl Write>) -> fmt::Result {
         "Queues (depth: dispatches submitted and not ended, on average while there are any)"
     ))?;
     numbers(out, 1, &rows)?;
-    more(out, queues.len())
+    more(out, queues.len())?;
+    let untimed: u64 = queues.iter().map(|(_, queue)| queue.untimed).sum();
+    if untimed > 0 {
+        out.line(format_args!(
+            "  Where only a range is given, the ends of some dispatches are not known ({untimed} \
+             in all)."
+        ))?;
+    }
+    Ok(())
+}
+
+/// `1.20-3.40`, or one number if both are shown the same.
+fn only_range((least, most): (f64, f64), show: impl Fn(f64) -> String) -> String {
+    let (least, most) = (show(least), show(most));
+    if least == most {
+        least
+    } else {
+        format!("{least}-{most}")
+    }
 }
 
 fn latencies(gpu: &GpuUse, out: &mut Page<impl Write>) -> fmt::Result {
@@ -487,109 +522,4 @@ fn percent(part: f64, whole: f64) -> f64 {
 }
 
 #[cfg(test)]
-mod tests {
-    use gputrace_timeline::{
-        event::Event,
-        gpu::{KernelClass, Told},
-    };
-
-    use super::*;
-    use gputrace_export::synthetic::{START, dispatch, estimated, events, submitted};
-
-    /// The first line that begins with `begin`, ignoring leading spaces; empty if there is none.
-    fn line<'a>(text: &'a str, begin: &str) -> &'a str {
-        text.lines()
-            .find(|line| line.trim_start().starts_with(begin))
-            .unwrap_or_default()
-    }
-
-    #[test]
-    fn totals_have_errors_and_what_is_not_known_is_counted() {
-        let mut summary = Summary::default();
-        for event in events()
-            .iter()
-            .filter(|event| !matches!(event, Event::Dispatch(_) | Event::End(_)))
-        {
-            summary.event(event);
-        }
-        let mut id = 0;
-        let mut add = |kernel, time| {
-            id += 1;
-            let mut work = dispatch(id, START + id * 1000, time);
-            work.kernel = Some(kernel);
-            summary.event(&Event::Dispatch(Box::new(work)));
-        };
-        // The second kernel takes more time in total, though it ran less often and has the larger
-        // error.
-        for number in 1..=10 {
-            let begin = START + number * 10_000_000;
-            add(1, estimated(begin, begin + 10_400, 0, 300));
-            if number > 8 {
-                add(2, estimated(begin + 1_000_000, begin + 1_200_000, 1, 9_000));
-            }
-        }
-        add(1, submitted(START + 200_000_000, false));
-        for (number, told) in [(0, Told::Apart), (1, Told::Apart), (2, Told::Mixed)] {
-            summary.event(&Event::KernelClass(Box::new(KernelClass {
-                number,
-                told,
-                ..KernelClass::default()
-            })));
-        }
-        summary.finish();
-        let text = summary.to_string();
-        let (first, second) = (line(&text, "hang"), line(&text, "add("));
-        assert!(
-            first.contains("400 us +-18") && first.contains("200 us +-9"),
-            "{text}"
-        );
-        assert!(
-            second.contains(">= 104 us +-3")
-                && second.contains("10.4 us +-0.3")
-                && second.contains("1 of 11 not known"),
-            "{text}"
-        );
-        assert!(text.find(first) < text.find(second), "{text}");
-        assert!(
-            text.contains("durations of 2 of 3 kernel classes are estimates (+-3.6 % of the GPU's time); 1 cannot be told apart"),
-            "{text}"
-        );
-        assert!(!text.contains("AT LEAST"), "{text}");
-    }
-
-    #[test]
-    fn a_busy_gpu_has_a_number_only_where_something_is_known() {
-        let shown = |ns, meaning, shares| busy_figures(ns, meaning, shares);
-        assert_eq!(
-            shown(0.0, Meaning::Nothing, [0.0, 0.0, 95.81]),
-            ["-", "0.00-95.81"]
-        );
-        assert_eq!(
-            shown(5e6, Meaning::Least, [1.5, 1.25, 95.81]),
-            [">= 5.00 ms", ">= 1.50 (1.25-95.81)"]
-        );
-        assert_eq!(
-            shown(5e6, Meaning::Estimate, [1.5, 1.25, 2.0]),
-            ["5.00 ms", "1.50 (1.25-2.00)"]
-        );
-        assert_eq!(shown(0.0, Meaning::Estimate, [0.0; 3]), ["0 ns", "0.00"]);
-    }
-
-    #[test]
-    fn a_huge_error_has_no_confident_number() {
-        let mut summary = Summary::default();
-        let work = dispatch(
-            1,
-            START,
-            estimated(START + 1000, START + 12_345, 0, 500_000),
-        );
-        summary.event(&Event::Dispatch(Box::new(work)));
-        summary.finish();
-        let text = summary.to_string();
-        let row = line(&text, "(unknown kernel");
-        assert!(
-            row.contains("0 us +-500") && !row.contains("12.3"),
-            "{text}"
-        );
-    }
-}
+mod tests;

@@ -266,3 +266,38 @@ fn queues_and_kernels_of_a_process_are_bounded() {
     assert_eq!(take(&mut tracker, &other), 1, "another process");
     assert_eq!(tracker.limits.take_refused().len(), 2);
 }
+
+/// The indices of missing packets, each with whether it was overtaken, after the records of
+/// `valid` packets and of the doorbell at `rung`.
+fn overtaken(valid: std::ops::Range<u64>, rung: u64, read_index: u64) -> Vec<(u64, bool)> {
+    let mut tracker = tracker(Vec::new());
+    take(&mut tracker, &packet(0, 0));
+    for index in valid.chain([rung]) {
+        let mut packet = packet(index, 0);
+        (packet.time, packet.read_index) = (50, read_index);
+        packet.ring_packets = 1024;
+        if index != rung {
+            packet.flags = packet_flags::BEFORE_DOORBELL;
+        }
+        take(&mut tracker, &packet);
+    }
+    let due = tracker.round(true).due;
+    let flag = |packet: &Packet| packet.flags & packet_flags::OVERTAKEN != 0;
+    let due = due.iter().flat_map(|(_, due)| due);
+    due.map(|(index, behind)| (*index, flag(behind))).collect()
+}
+
+#[test]
+fn packets_that_were_not_valid_any_more_were_announced_before() {
+    assert_eq!(
+        overtaken(3..6, 6, 0),
+        [(1, true), (2, true)],
+        "a program looked at them"
+    );
+    let not_read: Vec<_> = (1..45).map(|index| (index, false)).collect();
+    assert_eq!(overtaken(45..300, 300, 0), not_read, "one doorbell for 300");
+    let taken: Vec<_> = (1..46).map(|index| (index, true)).collect();
+    assert_eq!(overtaken(46..300, 300, 0), taken, "45 had been taken");
+    let partly: Vec<_> = (1..45).map(|index| (index, index < 8)).collect();
+    assert_eq!(overtaken(45..300, 300, 8), partly, "the read index tells");
+}

@@ -53,7 +53,7 @@
 //! |---|---|
 //! | `Quality` | `exact`, `sampled`, `bounded` or `submitted`, see [`gputrace_timeline::gpu::Quality`] |
 //! | `Unfinished` | `true` if it is known not to have ended when the recording stopped |
-//! | `Submit_Timestamp` | when the thread handed it to the queue |
+//! | `Submit_Timestamp` | when the thread handed it to the queue; without a thread, a time before the GPU took it |
 //! | `Start_Timestamp`, `End_Timestamp` | as in the trace; with `bounded` and `submitted` the earliest possible begin and the latest proven end |
 //! | `Start_Earliest`, `Start_Latest`, `End_Earliest`, `End_Latest` | the windows in which it is proven to have begun and ended; a `Latest` is empty if nothing proves that it has |
 //! | `Start_Uncertainty`, `End_Uncertainty` | by how much the timestamp can be wrong at most; empty without a `Latest` |

@@ -377,6 +377,26 @@ CREATE TABLE gputrace_copy{uuid} (
     duration_error BIGINT
 );
 
+-- How busy each GPU was with kernels, as in the summary. Times are ns; NULL where nothing tells.
+CREATE TABLE gputrace_gpu_use{uuid} (
+    id INTEGER NOT NULL PRIMARY KEY,
+    guid TEXT NOT NULL DEFAULT '{guid}',
+    agent_id INTEGER NOT NULL,
+    kernels INTEGER NOT NULL,
+    unknown_kernels INTEGER NOT NULL,           -- of which nothing tells how long they took
+    recorded BIGINT NOT NULL,                   -- how long the recording took
+    busy BIGINT,                                -- time with at least one kernel; NULL if only the range is known
+    busy_least BIGINT NOT NULL,
+    busy_most BIGINT NOT NULL,
+    gaps INTEGER NOT NULL,                      -- times without a kernel; if kernels are unknown, at least this many
+    whole_gaps INTEGER NOT NULL,                -- of which the length is known
+    gap_p50 BIGINT,                             -- of whole gaps
+    gap_p95 BIGINT,
+    gap_p99 BIGINT,
+    longest_gap_least BIGINT NOT NULL,
+    longest_gap_most BIGINT NOT NULL
+);
+
 -- Calls that had not returned; "end" of their rows in rocpd_region is the moment up to which they were open. Also calls
 -- whose end is not recorded (end_not_recorded); "end" of their rows is "start".
 CREATE TABLE gputrace_unfinished_call{uuid} (

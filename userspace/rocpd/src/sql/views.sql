@@ -280,8 +280,8 @@ FROM each_name;
 
 -- Summaries. Durations are µs. What took a time that is not known counts as a call, and not in times; errors are standard
 -- errors. rocpd's own views have the columns up to percentage and Busy. Busy is the sum of durations as a part of the
--- time; BusyLeast and BusyMost are what that can be: two errors less and more. BusyMost is NULL where some took a time that
--- is not known.
+-- time; BusyLeast and BusyMost are what that can be: two errors less and more. Busy and BusyMost are NULL where some took a
+-- time that is not known.
 
 CREATE VIEW top_kernels AS
 WITH of_class AS (
@@ -318,7 +318,8 @@ WITH work AS (
     SELECT max("end") - min(start) AS WallTime
     FROM (SELECT start, "end" FROM rocpd_kernel_dispatch UNION ALL SELECT start, "end" FROM rocpd_memory_copy)
 )
-SELECT w.agent_id, a.type, w.GpuTime, wall.WallTime, w.GpuTime * 1.0 / wall.WallTime AS Busy, w.GpuTimeError, w.UnknownWork,
+SELECT w.agent_id, a.type, w.GpuTime, wall.WallTime,
+       CASE WHEN w.UnknownWork = 0 THEN w.GpuTime * 1.0 / wall.WallTime END AS Busy, w.GpuTimeError, w.UnknownWork,
        max(ifnull(w.GpuTime, 0) - 2 * ifnull(w.GpuTimeError, 0), 0) * 1.0 / wall.WallTime AS BusyLeast,
        CASE WHEN w.UnknownWork = 0 THEN (w.GpuTime + 2 * w.GpuTimeError) * 1.0 / wall.WallTime END AS BusyMost
 FROM of_agent AS w

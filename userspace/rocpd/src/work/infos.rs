@@ -29,6 +29,45 @@ impl Work {
         Ok(())
     }
 
+    /// Writes how busy each GPU was in a recording from `began` to `stopped`, ns `CLOCK_BOOTTIME`.
+    pub(crate) fn write_use(
+        &mut self,
+        context: &Context,
+        began: u64,
+        stopped: u64,
+    ) -> Result<(), ExportError> {
+        let sql = context.database.identity.fill(
+            "INSERT INTO gputrace_gpu_use{uuid} (agent_id, kernels, unknown_kernels, recorded, busy, busy_least, busy_most, \
+             gaps, whole_gaps, gap_p50, gap_p95, gap_p99, longest_gap_least, longest_gap_most) \
+             VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        );
+        let recorded = stopped.saturating_sub(began);
+        self.agents.finish(stopped);
+        let figures: Vec<_> = self.agents.figures(recorded).collect();
+        for (node, figures) in figures {
+            let percentiles = figures.gap_percentiles.map(|all| all.map(int));
+            let [p50, p95, p99] = percentiles.map_or([None; 3], |all| all.map(Some));
+            let values = params![
+                self.agent(context, node),
+                int(figures.kernels),
+                int(figures.untimed),
+                int(recorded),
+                figures.busy.map(int),
+                int(figures.busy_range.0),
+                int(figures.busy_range.1),
+                int(figures.gaps),
+                int(figures.whole_gaps),
+                p50,
+                p95,
+                p99,
+                int(figures.longest_gap_range.0),
+                int(figures.longest_gap_range.1),
+            ];
+            context.database.insert(&sql, values)?;
+        }
+        Ok(())
+    }
+
     pub(super) fn write_code_objects(&mut self, context: &mut Context) -> Result<(), ExportError> {
         let sql = "INSERT OR REPLACE INTO rocpd_info_code_object{uuid} \
                    (id, nid, pid, agent_id, uri, load_base, load_size, load_delta, storage_type, extdata) \

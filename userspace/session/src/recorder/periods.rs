@@ -6,6 +6,7 @@
 //! contain it.
 
 use gputrace_collect::clocks;
+use gputrace_timeline::COLLECTION_PERIOD;
 use std::{collections::VecDeque, time::Duration};
 
 use gputrace_text::tables::count;
@@ -109,11 +110,11 @@ impl Course {
         let text = if on {
             self.begun += 1;
             self.since = Some(time);
-            format!("collection period {} begins.", self.begun)
+            format!("{COLLECTION_PERIOD} {} begins.", self.begun)
         } else {
             self.close(time);
             format!(
-                "collection period {} ends: what begins from here on is not recorded until the next one.",
+                "{COLLECTION_PERIOD} {} ends: what begins from here on is not recorded until the next one.",
                 self.begun
             )
         };

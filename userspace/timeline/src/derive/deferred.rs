@@ -95,7 +95,7 @@ type Kernels = HashMap<(u64, Option<u32>), u64>;
 
 /// A stream as the program identifies it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Handle {
+pub(super) enum Handle {
     /// `hipStream_t`.
     Stream(u64),
     /// The null stream of a device.
@@ -262,7 +262,7 @@ impl Deferred {
 }
 
 /// The stream that a call concerns; its thread uses `device`.
-fn handle(call: &Call, word: Option<u8>, per_thread: bool, device: u32) -> Handle {
+pub(super) fn handle(call: &Call, word: Option<u8>, per_thread: bool, device: u32) -> Handle {
     let word = usize::from(word.unwrap_or(u8::MAX));
     let stream = match word.checked_sub(REGISTER_ARGS) {
         None => call.args.get(word),

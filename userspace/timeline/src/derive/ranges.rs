@@ -339,7 +339,7 @@ impl Ranges {
                     if switch.is_some_and(|(marker, _)| marker.is_switch()) {
                         return true;
                     }
-                    self.selection.count(shows);
+                    self.selection.count(call.pid, call.begin, shows);
                 }
                 return shows;
             }
@@ -360,8 +360,13 @@ impl Ranges {
             origin.external = thread.external.at(time).copied().flatten();
         }
         let shows = self.selection.shows((pid, tid), time);
-        self.selection.count(shows);
+        self.selection.count(pid, time, shows);
         shows
+    }
+
+    /// A process began, or executed another program.
+    pub(crate) fn begun(&mut self, pid: u32) {
+        self.selection.begun(pid);
     }
 
     /// A thread, possibly with its process, has ended or executed another program.
@@ -452,6 +457,7 @@ impl Ranges {
         .filter(|(count, _)| *count > 0)
         .map(|(count, what)| format!("Markers: {count} {what}."))
         .chain(self.nothing_selected())
+        .chain(self.selection.inside())
     }
 }
 

@@ -336,10 +336,9 @@ pub struct Origin {
     /// Process id, initial pid namespace.
     pub pid: u32,
     /// Thread that submitted it; 0 if unknown: for a queue that was in use when the recording
-    /// began, packets before the first observed doorbell.
+    /// began, packets before the first observed doorbell, and packets whose doorbell was not seen.
     pub tid: u32,
-    /// When, ns `CLOCK_BOOTTIME`; if `tid` is 0, a time at which it had been submitted but not yet
-    /// taken by the GPU.
+    /// When, ns `CLOCK_BOOTTIME`; if `tid` is 0, a time at which the GPU had not taken it yet.
     pub time: u64,
     /// Correlation id of the innermost API call that submitted it; 0 if none is recorded.
     pub innermost: u64,

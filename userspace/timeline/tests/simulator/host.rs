@@ -69,6 +69,8 @@ struct Host<'a> {
     /// Lost records of packets, by round.
     lost: BTreeMap<u64, u64>,
     truths: Vec<Truth>,
+    /// Packets of the queue that no doorbell seen so far has announced.
+    unannounced: Vec<Draft>,
 }
 
 /// A packet on its way to the queue.
@@ -78,9 +80,11 @@ struct Draft {
     is_kernel: bool,
     barrier: bool,
     signal: u64,
-    /// When its header became valid; when its doorbell rang, if it has one.
+    /// When its header became valid; when its doorbell rang, if it has one, and whether the
+    /// recorder saw that.
     valid: u64,
     rings: Option<u64>,
+    is_seen: bool,
 }
 
 /// The processor of the queue.
@@ -104,6 +108,7 @@ pub(crate) fn run(config: &Config) -> Recorded {
         records: Vec::new(),
         lost: BTreeMap::new(),
         truths: Vec::new(),
+        unannounced: Vec::new(),
     };
     for generation in 0..config.generations {
         host.queue(generation);
@@ -187,6 +192,7 @@ impl Host<'_> {
         let mut next = self.random.between(0, 5);
         let first = next;
         let from = self.now;
+        self.unannounced.clear();
         while next < first + self.config.packets {
             let count = if self.random.chance(self.config.batched) {
                 self.random.between(2, 5)
@@ -205,7 +211,7 @@ impl Host<'_> {
                 is_last && self.config.hangs,
                 first,
             );
-            self.doorbells(generation, &drafts);
+            self.doorbells(generation, drafts);
             let pause = if self.random.chance(5) {
                 3_000_000
             } else {
@@ -258,6 +264,7 @@ impl Host<'_> {
                 signal,
                 valid,
                 rings: has_doorbell.then_some(valid + self.random.between(50, late)),
+                is_seen: self.config.unseen == 0 || !self.random.chance(self.config.unseen),
             });
         }
         let last = drafts.iter().filter_map(|draft| draft.rings).max();
@@ -322,35 +329,43 @@ impl Host<'_> {
         }
     }
 
-    /// Makes the records that the doorbell probe would write.
-    fn doorbells(&mut self, queue_id: u64, drafts: &[Draft]) {
-        let mut rings: Vec<&Draft> = drafts
+    /// Makes the records that the doorbell probe would write, and the collector's of packets that
+    /// the probe missed.
+    fn doorbells(&mut self, queue_id: u64, drafts: Vec<Draft>) {
+        let mut all = std::mem::take(&mut self.unannounced);
+        let mut next = all.first().map_or(drafts[0].index, |draft| draft.index);
+        all.extend(drafts);
+        let seen = |draft: &Draft| draft.rings.filter(|_| draft.is_seen);
+        let mut rings: Vec<(u64, u64, u32)> = all
             .iter()
-            .filter(|draft| draft.rings.is_some())
+            .filter_map(|draft| Some((seen(draft)?, draft.index, draft.tid)))
             .collect();
-        rings.sort_by_key(|draft| draft.rings);
-        let mut next = drafts[0].index;
-        for ringing in rings {
-            let time = ringing.rings.unwrap();
-            for draft in drafts.iter().filter(|draft| draft.index <= ringing.index) {
-                let own = draft.index == ringing.index;
-                if !own && (draft.index < next || draft.valid > time) {
-                    continue;
+        rings.sort_unstable();
+        for (time, index, tid) in rings {
+            for draft in all.iter().filter(|draft| draft.index <= index) {
+                let own = draft.index == index;
+                // Its own doorbell has rung, or will.
+                let has_own = draft.valid > time && seen(draft).is_some();
+                if own || draft.index >= next && !has_own {
+                    self.packet(queue_id, draft, tid, time, own);
                 }
-                self.packet(queue_id, draft, ringing.tid, time, own);
             }
-            next = next.max(ringing.index + 1);
+            next = next.max(index + 1);
         }
+        self.unannounced = all;
+        self.unannounced.retain(|draft| draft.index >= next);
     }
 
     fn packet(&mut self, queue_id: u64, draft: &Draft, tid: u32, time: u64, own: bool) {
-        let read_later = !own && self.random.chance(self.config.read_later);
         let position = self
             .truths
             .iter()
             .rposition(|truth| (truth.queue_id, truth.index) == (queue_id, draft.index));
         let position = position.unwrap();
         let (begin, kernarg) = (self.truths[position].begin, self.truths[position].kernarg);
+        // Programs read only valid packets before a doorbell's.
+        let is_valid = draft.valid <= time && time < begin;
+        let read_later = !own && (!is_valid || self.random.chance(self.config.read_later));
         let mut packet: Packet = gpu::packet(draft.index, time, draft.signal);
         (packet.queue_id, packet.tid) = (queue_id, tid);
         packet.innermost = u64::from(tid);
@@ -376,6 +391,10 @@ impl Host<'_> {
         }
         if read_later {
             packet.flags |= packet_flags::READ_LATER;
+        }
+        if !own && !is_valid {
+            packet.flags |= packet_flags::OVERTAKEN;
+            (packet.tid, packet.innermost) = (0, 0);
         }
         if read_later || begin <= time {
             packet.packet[0] = packet.packet[0] & !0xffff | 1;

@@ -50,6 +50,8 @@ pub(crate) struct Config {
     /// Doorbells that announce several packets, and doorbells that ring out of order.
     pub(crate) batched: u32,
     pub(crate) disordered: u32,
+    /// Doorbells that the program stores by itself, so that the recorder does not see them.
+    pub(crate) unseen: u32,
     /// Packets of a batch that the collector reads later.
     pub(crate) read_later: u32,
     /// Records that are lost.

@@ -53,7 +53,7 @@ fn a_deep_queue_is_listed_once_and_few_one_by_one() {
 #[test]
 fn busy_is_the_union_and_gaps_are_what_is_between() {
     let gpu = used(&[(500, 600), (0, 100), (50, 150), (700, 800), (150, 200)]);
-    let busy = &gpu.agents[&Some(1)];
+    let busy = &gpu.agents.busy[&Some(1)];
     assert_eq!((busy.busy(), busy.kernels, busy.late()), (400, 5, 0));
     let gaps = &busy.gaps.durations;
     assert_eq!((gaps.calls, gaps.min, gaps.max), (2, 100, 300));
@@ -69,7 +69,7 @@ fn busy_is_the_union_and_gaps_are_what_is_between() {
 fn what_nobody_saw_of_older_queues_is_in_the_range() {
     let range = |is_older| {
         let mut gpu = GpuUse {
-            began: START,
+            agents: Agents::new(START),
             ..GpuUse::default()
         };
         gpu.event(&Event::Queue(QueueInfo {
@@ -90,7 +90,7 @@ fn what_nobody_saw_of_older_queues_is_in_the_range() {
             ))));
         }
         gpu.finish(START + 1000);
-        gpu.agents[&Some(1)].range()
+        gpu.agents.busy[&Some(1)].range()
     };
     assert_eq!(range(false), (100, 100));
     assert_eq!(range(true), (100, 400));
@@ -100,7 +100,7 @@ fn what_nobody_saw_of_older_queues_is_in_the_range() {
 fn a_long_recording_settles_on_the_way() {
     let spans: Vec<(u64, u64)> = (0..100_000).map(|n| (n * 10, n * 10 + 5)).collect();
     let gpu = used(&spans);
-    let busy = &gpu.agents[&Some(1)];
+    let busy = &gpu.agents.busy[&Some(1)];
     assert_eq!(
         (busy.busy(), busy.gaps.durations.calls, gpu.late()),
         (500_000, 99_999, 0)
@@ -108,7 +108,7 @@ fn a_long_recording_settles_on_the_way() {
     let mut late = spans;
     late.push((0, 7));
     let gpu = used(&late);
-    assert_eq!(gpu.agents[&Some(1)].busy(), 500_000);
+    assert_eq!(gpu.agents.busy[&Some(1)].busy(), 500_000);
     assert_eq!(gpu.late(), 1);
 }
 
@@ -141,5 +141,50 @@ fn launches_find_their_call_before_and_after() {
     assert_eq!(
         (gpu.since_submission.calls, gpu.since_submission.max),
         (2, 90)
+    );
+}
+
+/// Two dispatches whose ends are only bounded: either can have ended long before the other.
+#[test]
+fn depths_have_proven_bounds() {
+    let between = |begin, end| gputrace_export::synthetic::between(Quality::Bounded, begin, end);
+    let mut gpu = GpuUse::default();
+    for id in 1..=2 {
+        let work = dispatch(id, START, between(START + 10, START + 100));
+        gpu.event(&Event::Dispatch(Box::new(work)));
+    }
+    gpu.finish(START + 1000);
+    let queue = &gpu.queues[&0];
+    assert_eq!((queue.untimed, queue.deepest_range()), (2, (2.0, 2.0)));
+    // One may have ended after 10 ns, the other after 100: 1.1 on average.
+    assert_eq!(queue.depth_range(), (1.0, 2.0));
+    // Nothing says that the third one ended.
+    let mut gpu = GpuUse::default();
+    for (id, time) in [
+        (1, exact(START + 10, START + 20)),
+        (2, submitted(START + 30, false)),
+        (3, exact(START + 40, START + 50)),
+    ] {
+        let work = dispatch(id, time.begin, time);
+        gpu.event(&Event::Dispatch(Box::new(work)));
+    }
+    gpu.finish(START + 1000);
+    assert_eq!(gpu.queues[&0].deepest_range(), (1.0, 2.0));
+}
+
+#[test]
+fn a_remark_on_unseen_work_makes_lower_bounds() {
+    let mut summary = crate::summary::Summary::default();
+    let work = dispatch(1, START, exact(START + 10, START + 20));
+    summary.event(&Event::Dispatch(Box::new(work)));
+    summary.event(&Event::Notice(gputrace_capture::meta::Notice {
+        time: START,
+        text: format!("{}: 3 of 100.", gputrace_timeline::WORK_NOT_SEEN),
+    }));
+    summary.finish();
+    let text = summary.to_string();
+    assert!(
+        text.contains(">= 10 ns") && text.contains("3 of 100"),
+        "{text}"
     );
 }

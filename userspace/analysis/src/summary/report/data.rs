@@ -42,6 +42,8 @@ pub(super) struct Page<'a> {
     /// Row, name, begin, duration, and whether it is doubtful.
     spans: Vec<(usize, u32, u64, u64, u8)>,
     spans_left_out: u64,
+    /// Work without times, which has no span: what it is, number of such pieces, and of all.
+    not_drawn: Vec<(&'static str, u64, u64)>,
     lanes_left_out: usize,
     tables: Vec<Table>,
     agents: Vec<AgentData>,
@@ -122,11 +124,16 @@ struct AgentData {
     range: (u64, u64),
     kernels: u64,
     untimed: u64,
+    /// Whether kernels are missing, or untimed.
+    partial: bool,
     /// Meaning of `busy`.
     meaning: Meaning,
+    /// Gaps that are known in full, and the number of all.
     gaps: Row,
-    longest: Vec<(u64, u64)>,
-    /// The least and the most that the longest of them can be, ns.
+    gap_count: u64,
+    /// Begin, length, and whether it is only a part of a gap.
+    longest: Vec<(u64, u64, bool)>,
+    /// The least and the most that the longest gap can be, ns.
     longest_range: (u64, u64),
 }
 
@@ -194,6 +201,7 @@ impl<'a> Page<'a> {
             names: overview.names().into_iter().map(short).collect(),
             spans,
             spans_left_out: overview.left_out,
+            not_drawn: overview.not_drawn(),
             lanes_left_out,
             tables: tables(summary),
             agents: agents(gpu, begin, summary.recorded()),
@@ -243,6 +251,7 @@ fn lane_data(overview: &Overview, place: Place, lane: &Lane) -> LaneData {
 /// ns.
 fn agents(gpu: &GpuUse, begin: u64, recorded: u64) -> Vec<AgentData> {
     gpu.agents
+        .busy
         .iter()
         .map(|(node, busy)| AgentData {
             title: short(&gpu.gpus.agent_title(*node)),
@@ -250,13 +259,15 @@ fn agents(gpu: &GpuUse, begin: u64, recorded: u64) -> Vec<AgentData> {
             range: busy.range(),
             kernels: busy.kernels,
             untimed: busy.untimed,
+            partial: busy.is_partial(),
             meaning: busy.meaning(recorded),
             gaps: row("Gaps between kernels", &busy.gaps.durations),
+            gap_count: busy.gaps.count(),
             longest: busy
                 .gaps
                 .longest
                 .iter()
-                .map(|(from, to)| (from.saturating_sub(begin), to - from))
+                .map(|gap| (gap.begin.saturating_sub(begin), gap.length(), gap.is_part))
                 .collect(),
             longest_range: busy.longest_gap_range(),
         })

@@ -74,6 +74,9 @@ pub(super) struct Overview {
     spans: BinaryHeap<Reverse<Span>>,
     /// Number of spans that were too short to be kept.
     pub(super) left_out: u64,
+    /// Number of kernels and of copies: those without times, which are not drawn, and all.
+    kernels: (u64, u64),
+    copies: (u64, u64),
     names: HashMap<String, u32>,
     functions: Functions,
     gpus: Gpus,
@@ -90,6 +93,8 @@ impl Default for Overview {
             lanes: BTreeMap::new(),
             spans: BinaryHeap::new(),
             left_out: 0,
+            kernels: (0, 0),
+            copies: (0, 0),
             names: HashMap::new(),
             functions: Functions::default(),
             gpus: Gpus::default(),
@@ -123,12 +128,12 @@ impl Overview {
                     open,
                 );
             }
-            Event::Dispatch(dispatch) if drawn(&dispatch.time) => {
+            Event::Dispatch(dispatch) if drawn(&dispatch.time, &mut self.kernels) => {
                 let name = number(&mut self.names, &self.gpus.kernel_name(dispatch));
                 let place = Place::Gpu(self.gpus.node_of(dispatch), Row::Queue(dispatch.queue));
                 self.work(place, name, &dispatch.time);
             }
-            Event::Copy(copy) if drawn(&copy.time) => {
+            Event::Copy(copy) if drawn(&copy.time, &mut self.copies) => {
                 let name = number(&mut self.names, copy.direction.name());
                 let place = Place::Gpu(self.gpu_of(copy), Row::Copies(copy.direction));
                 self.work(place, name, &copy.time);
@@ -205,6 +210,16 @@ impl Overview {
         }
     }
 
+    /// Kinds of work of which some is not drawn, because its times are not known: its name, the
+    /// number of such pieces, and of all.
+    pub(super) fn not_drawn(&self) -> Vec<(&'static str, u64, u64)> {
+        [("kernels", self.kernels), ("copies", self.copies)]
+            .into_iter()
+            .filter(|(_, (left_out, _))| *left_out > 0)
+            .map(|(name, (left_out, all))| (name, left_out, all))
+            .collect()
+    }
+
     /// The spans that are shown, in order of begin.
     pub(super) fn spans(&self) -> Vec<Span> {
         let mut spans: Vec<Span> = self.spans.iter().map(|Reverse(span)| *span).collect();
@@ -253,8 +268,12 @@ impl Overview {
     }
 }
 
-fn drawn(time: &GpuTime) -> bool {
-    time.is_drawn() && !time.unfinished
+/// Whether work is drawn; counts it in `counts`: what is not, and all.
+fn drawn(time: &GpuTime, counts: &mut (u64, u64)) -> bool {
+    let is_drawn = time.is_drawn() && !time.unfinished;
+    counts.0 += u64::from(!is_drawn);
+    counts.1 += 1;
+    is_drawn
 }
 
 fn number(names: &mut HashMap<String, u32>, name: &str) -> u32 {

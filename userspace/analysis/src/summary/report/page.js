@@ -76,7 +76,8 @@
   const kernels = table("kernels"), copies = table("copies");
   if (data.agents.length) {
     const busiest = data.agents.reduce((a, b) => a.busy >= b.busy ? a : b);
-    figure("GPU busy", busyShare(busiest), busiest.title + (data.agents.length > 1 ? ", the busiest of " + data.agents.length : ""));
+    const isSure = data.agents.every((one) => one === busiest || one.range[1] <= busiest.range[0]);
+    figure("GPU busy", busyShare(busiest), busiest.title + (data.agents.length > 1 ? (isSure ? ", the busiest of " : ", most likely the busiest of ") + data.agents.length : ""));
   }
   const plural = (number, one, many) => count(number) + " " + (number === 1 ? one : many || one + "s");
   if (kernels) {
@@ -288,10 +289,11 @@
   by("zoom-all").addEventListener("click", () => show(0, data.length));
   window.addEventListener("resize", () => { draw(); fitAxes(); });
   window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
+  const notDrawn = data.not_drawn.map(([what, left, all]) => " " + count(left) + " of " + count(all) + " " + what + " have no known times and are not drawn.").join("");
   by("timeline-note").textContent = "Wheel zooms, drag moves, double click shows all. Rows of threads show outermost calls; dashed spans are estimates or had not ended."
     + (data.spans_left_out ? " " + plural(data.spans_left_out, "shorter span is", "shorter spans are") + " shown only as density (pale), in steps of " + duration(data.step) + "." : "")
-    + (data.lanes_left_out ? " " + plural(data.lanes_left_out, "less busy row is", "less busy rows are") + " left out." : "");
-  if (!data.lanes.length) by("timeline-note").textContent = "Nothing with a beginning and an end was recorded.";
+    + (data.lanes_left_out ? " " + plural(data.lanes_left_out, "less busy row is", "less busy rows are") + " left out." : "") + notDrawn;
+  if (!data.lanes.length) by("timeline-note").textContent = "Nothing with a beginning and an end was recorded." + notDrawn;
 
   // Histograms.
   const NS = by("namespace").namespaceURI;
@@ -447,13 +449,14 @@
     const left = make("div"), right = make("div"), meter = make("div", undefined, "meter"), fillBar = make("i");
     fillBar.style.width = Math.min(100, 100 * agent.busy / data.length) + "%";
     add(left, make("h3", agent.title), make("div", busyShare(agent) + " busy with kernels" + (agent.meaning === "nothing" ? "" : ": " + atLeast(agent) + duration(agent.busy) + " of " + duration(data.length))), add(meter, fillBar));
-    if (agent.untimed) add(left, make("p", count(agent.untimed) + " of " + count(agent.kernels) + " kernels: how long they took is not known. What is proven of them is in the time, and what they can have taken in the range; time in which they can have run is no gap.", "note warn"));
-    if (agent.longest.length) {
-      const [least, most] = agent.longest_range;
-      add(left, make("h3", "Longest gaps"));
-      if (duration(least) !== duration(most)) add(left, make("p", "The longest is between " + duration(least) + " and " + duration(most) + ".", "note"));
-      for (const [begin, length] of agent.longest) {
-        const jump = make("button", duration(length), "link");
+    if (agent.untimed) add(left, make("p", count(agent.untimed) + " of " + count(agent.kernels) + " kernels: how long they took is not known. What is proven is in the time, and what is possible in the range. Time in which such a kernel can have run is no gap.", "note warn"));
+    const [least, most] = agent.longest_range, parts = agent.gap_count - agent.gaps.count;
+    if (most) {
+      const bounds = duration(least) === duration(most) ? duration(most) : "between " + duration(least) + " and " + duration(most);
+      add(left, make("h3", "Gaps" + (agent.gap_count ? ": " + (agent.partial ? "at least " : "") + count(agent.gap_count) : "")), make("p", "The longest is " + bounds + "."
+        + (parts ? " Only a part is known of " + count(parts) + ", marked \u2265: such a kernel can have run beside it." : ""), "note"));
+      for (const [begin, length, isPart] of agent.longest) {
+        const jump = make("button", (isPart ? "\u2265 " : "") + duration(length), "link");
         jump.addEventListener("click", () => { show(begin - length / 2, begin + length * 1.5); by("overview").scrollIntoView({ behavior: "smooth" }); });
         add(left, add(make("div"), jump, " from " + duration(begin)));
       }

@@ -1,6 +1,6 @@
 //! Whether programs want to be recorded, if only what they ask for is shown.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use gputrace_text::tables::plural;
 
@@ -22,6 +22,19 @@ pub(super) struct Selection {
     /// nothing else is shown.
     passed_over: u64,
     chosen: u64,
+    /// Processes that began during the recording: those want to be recorded only if they say so.
+    begun: HashSet<u32>,
+    /// Of each other process, what was recorded before its first switch.
+    before: BTreeMap<u32, Before>,
+}
+
+/// What was recorded of a process before it first switched.
+#[derive(Clone, Copy, Debug, Default)]
+struct Before {
+    /// Number of calls and operations of GPUs.
+    count: u64,
+    /// Set by its first switch: whether that turned recording off.
+    was_on: Option<bool>,
 }
 
 impl Selection {
@@ -37,6 +50,10 @@ impl Selection {
 
     /// From here on, a program or one of its threads wants to be recorded, or does not.
     pub(super) fn switch(&mut self, call: &Call, tid: u32, on: bool) {
+        if self.is_on && !self.begun.contains(&call.pid) {
+            let before = self.before.entry(call.pid).or_default();
+            before.was_on.get_or_insert(!on);
+        }
         let at = if on { call.end } else { call.begin };
         self.switches
             .entry(call.pid)
@@ -56,13 +73,41 @@ impl Selection {
         switches.latest(time, of_thread).is_some_and(|(_, on)| *on)
     }
 
-    /// Counts a call or operation of a GPU, by whether it is shown.
-    pub(super) fn count(&mut self, shows: bool) {
+    /// A process began, or executed another program.
+    pub(super) fn begun(&mut self, pid: u32) {
+        if self.is_on {
+            self.begun.insert(pid);
+        }
+    }
+
+    /// Counts a call or operation of a GPU in a process, of that time, by whether it is shown.
+    pub(super) fn count(&mut self, pid: u32, time: u64, shows: bool) {
         if shows {
             self.chosen += 1;
-        } else {
-            self.passed_over += 1;
+            return;
         }
+        self.passed_over += 1;
+        let switches = self.switches.get(&pid);
+        let is_before = switches.is_none_or(|switches| switches.at(time).is_none());
+        if self.is_on && is_before && !self.begun.contains(&pid) {
+            self.before.entry(pid).or_default().count += 1;
+        }
+    }
+
+    /// What to say of processes that were inside of a region when the recording began.
+    pub(super) fn inside(&self) -> impl Iterator<Item = String> {
+        let inside = self
+            .before
+            .iter()
+            .filter(|(_, before)| before.was_on == Some(true));
+        inside.map(|(pid, before)| {
+            format!(
+                "Process {pid} was inside a region when the recording began: the first switch that \
+                 it called turned recording off. {} calls and operations of GPUs before that are in \
+                 the capture, but --selected-regions does not show them.",
+                before.count
+            )
+        })
     }
 
     /// What to say if only what programs select is shown, and they have selected nothing.

@@ -12,7 +12,7 @@ use crate::model::{
     values::Pointee,
 };
 
-const NAMES: [&str; 22] = [
+const NAMES: [&str; 23] = [
     "roctxMarkA",
     "roctxRangePushA",
     "roctxRangePop",
@@ -35,6 +35,7 @@ const NAMES: [&str; 22] = [
     "rocprofsys_user_start_thread_trace",
     "rocprofsys_user_stop_thread_trace",
     "roctxNameOsThread",
+    "roctxProfilerPause",
 ];
 
 fn ranges() -> Ranges {

@@ -56,7 +56,8 @@ impl Work {
             kfd_id: of_driver.map(|(id, _)| id),
             is_older: !from_first,
         };
-        let mut queue = Queue::new(info, packet.time, reuses);
+        let created_after = process.began.unwrap_or(self.began);
+        let mut queue = Queue::new(info, created_after, packet.time, reuses);
         queue.from_first = from_first;
         self.queues.push(queue);
         events.push_back(Event::Queue(info));
@@ -101,6 +102,9 @@ impl Work {
             return;
         }
         self.packets += 1;
+        if let Some(name) = Aql(packet.packet).unknown() {
+            *self.unknown.entry(name).or_default() += 1;
+        }
         let Some(slot) = queue.slot_mut(packet.index) else {
             return;
         };
@@ -108,12 +112,12 @@ impl Work {
             self.dispatches += 1;
             slot.dispatch = self.dispatches;
         }
-        let signal = slot.aql.signal();
-        let user = User::Packet {
-            queue: number,
-            index: packet.index,
-        };
-        if signal != 0 {
+        let (signal, is_open) = (slot.aql.signal(), slot.open);
+        if is_open {
+            let user = User::Packet {
+                queue: number,
+                index: packet.index,
+            };
             self.use_signal(packet.pid, signal, user, packet.time, events);
         }
     }

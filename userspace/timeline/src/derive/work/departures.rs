@@ -48,8 +48,9 @@ impl Work {
             if slot.dispatch == 0 {
                 continue;
             }
-            let lost =
-                silent.is_some_and(|(from, to)| self.knowledge.losses(from, to) > Losses::None);
+            let lost = silent.is_some_and(|(from, to)| {
+                slot.is_doubtful || self.knowledge.losses(from, to) > Losses::None
+            });
             let dispatch = self.dispatch(&info, index, &slot, lost, (kernel, time));
             events.push_back(Event::Dispatch(dispatch));
             if let Some(queue) = self.queue_mut(number) {
@@ -58,7 +59,8 @@ impl Work {
         }
     }
 
-    /// The dispatch of a packet. `lost` says whether records from shortly before it are missing.
+    /// The dispatch of a packet. `lost` says whether the doorbell that announced it may not have
+    /// been seen, or may be among lost records.
     fn dispatch(
         &mut self,
         queue: &QueueInfo,
@@ -68,11 +70,11 @@ impl Work {
         (kernel, time): (Option<u32>, GpuTime),
     ) -> Box<Dispatch> {
         let (mut origin, aql) = (slot.origin, slot.aql);
-        // The doorbell of the submitting thread or call may be among the lost records.
+        // Another thread or call may have submitted it, and earlier.
         if lost {
             origin = Origin {
                 pid: origin.pid,
-                time: origin.time,
+                time: origin.time.min(time.begin_window.earliest),
                 ..Origin::default()
             };
         }

@@ -111,12 +111,16 @@ pub(crate) struct Work {
     unaligned: BTreeMap<Option<u32>, Unresolved>,
     /// Number of packet records for packets that were already known.
     duplicates: u64,
+    /// Packets that this version does not know, by [`packet::Aql::unknown`].
+    unknown: BTreeMap<(&'static str, u8), u64>,
     latest: u64,
     /// Estimated durations of dispatch classes and, by queue, where the last dispatch was placed.
     means: Means,
     placed: Vec<Placed>,
     /// In a live recording: metadata not yet taken into account.
     learning: Option<Box<Collected>>,
+    /// When the recording began, ns `CLOCK_BOOTTIME`.
+    began: u64,
 }
 
 /// Signals and queues of a process.
@@ -131,6 +135,8 @@ struct Process {
     addresses: HashSet<u64>,
     /// The driver's queues by the address of their ring buffer.
     rings: HashMap<u64, KfdQueue>,
+    /// When it began, or its present program, ns; `None` if the recording does not say.
+    began: Option<u64>,
 }
 
 impl Work {
@@ -165,11 +171,18 @@ impl Work {
             scratch: Scratch::default(),
             unaligned: BTreeMap::new(),
             duplicates: 0,
+            unknown: BTreeMap::new(),
             latest: 0,
             means,
             placed: Vec::new(),
             learning: None,
+            began: 0,
         }
+    }
+
+    /// Notes when the recording began, ns `CLOCK_BOOTTIME`.
+    pub(crate) fn begin(&mut self, time: u64) {
+        self.began = time;
     }
 
     /// Holds a record until it is due.
@@ -272,7 +285,7 @@ impl Work {
         events.extend(classes.map(|class| Event::KernelClass(Box::new(class))));
     }
 
-    /// Remarks for the reader about the times of some GPUs.
+    /// Remarks for the reader about the times of some GPUs, and about unknown packets.
     pub(crate) fn remarks(&self) -> impl Iterator<Item = String> {
         let unaligned = self.unaligned.iter().map(|(node, why)| {
             let whose = match node {
@@ -283,7 +296,14 @@ impl Work {
                 "Times of {whose} are not aligned with the host's: {why}. Its dispatches and copies have no exact times."
             )
         });
-        unaligned.chain(self.scratch.remark())
+        let unknown = self.unknown.iter().map(|((what, number), packets)| {
+            format!(
+                "{packets} packets of queues are of {what} {number}, which this version of gputrace \
+                 does not know. If they start kernels, these are missing. A newer gputrace may know \
+                 them."
+            )
+        });
+        unaligned.chain(self.scratch.remark()).chain(unknown)
     }
 
     fn use_until(&mut self, until: u64, events: &mut VecDeque<Event>) {
@@ -381,7 +401,11 @@ impl Work {
 
     /// From now on, process `pid` is another program, or another process with the same id.
     fn restart(&mut self, time: u64, pid: u32, events: &mut VecDeque<Event>) {
-        let Some(process) = self.processes.remove(&pid) else {
+        let began = Process {
+            began: Some(time),
+            ..Process::default()
+        };
+        let Some(process) = self.processes.insert(pid, began) else {
             return;
         };
         for number in process.queues.into_values() {
@@ -404,9 +428,14 @@ impl Work {
 
     /// The main thread of process `pid` ended, and most likely the process too.
     fn exit(&mut self, pid: u32) {
-        if let Some(process) = self.processes.get_mut(&pid) {
-            process.signals.retain(|_, signal| !signal.uses.is_empty());
-            process.signals.shrink_to_fit();
+        let Some(process) = self.processes.get_mut(&pid) else {
+            return;
+        };
+        process.signals.retain(|_, signal| !signal.uses.is_empty());
+        process.signals.shrink_to_fit();
+        // Most processes of a node do not use GPUs.
+        if process.signals.is_empty() && process.queues.is_empty() && process.rings.is_empty() {
+            self.processes.remove(&pid);
         }
     }
 

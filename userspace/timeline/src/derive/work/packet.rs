@@ -7,11 +7,17 @@ mod packet_type {
     pub(super) const INVALID: u64 = 1;
     pub(super) const KERNEL_DISPATCH: u64 = 2;
     pub(super) const BARRIER_AND: u64 = 3;
+    /// The last of the known types, `BARRIER_OR`.
+    pub(super) const LAST: u64 = 5;
 }
 
 /// `AmdFormat` of a vendor packet that dispatches a kernel in clusters of workgroups
 /// (`HSA_AMD_PACKET_TYPE_EXT_KERNEL_DISPATCH`).
 const EXT_KERNEL_DISPATCH: u64 = 3;
+
+/// Formats of vendor packets that are known: `PM4_IB`, `BARRIER_VALUE`, [`EXT_KERNEL_DISPATCH`],
+/// and the mark of ROCr's intercepted queues.
+const KNOWN_FORMATS: [u64; 4] = [1, 2, EXT_KERNEL_DISPATCH, 0xfe];
 
 /// Maximum number of work-items in a workgroup, on every AMD GPU.
 const MAX_WORKGROUP: u64 = 1024;
@@ -69,6 +75,18 @@ impl Aql {
             packet_type::INVALID if self.looks_like_kernel() => Kind::Kernel,
             packet_type::INVALID if self.looks_like_ext_kernel() => Kind::ExtKernel,
             _ => Kind::Other,
+        }
+    }
+
+    /// What the packet is called if this version does not know it: it may start a kernel.
+    pub(crate) fn unknown(&self) -> Option<(&'static str, u8)> {
+        let (kind, format) = (self.field(0, 1), self.field(2, 1));
+        match kind {
+            packet_type::VENDOR if !KNOWN_FORMATS.contains(&format) => {
+                Some(("AMD's format", format as u8))
+            }
+            _ if kind > packet_type::LAST => Some(("type", kind as u8)),
+            _ => None,
         }
     }
 
@@ -272,6 +290,16 @@ mod tests {
             words[word] = value;
             assert_eq!(Aql(words).kind(), Kind::Other, "{words:x?}");
         }
+    }
+
+    #[test]
+    fn what_is_not_known_has_a_name() {
+        let unknown = |head| Aql([head, 0, 0, 0, 0, 0, 0, 0]).unknown();
+        for known in [2, 1, 3, 4, 5, 1 << 16, 2 << 16, 3 << 16] {
+            assert_eq!(unknown(known), None, "{known:#x}");
+        }
+        assert_eq!(unknown(4 << 16), Some(("AMD's format", 4)));
+        assert_eq!(unknown(6 | 1 << 8), Some(("type", 6)));
     }
 
     proptest! {

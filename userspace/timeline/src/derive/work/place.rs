@@ -224,7 +224,7 @@ mod tests {
     /// Dispatches with the barrier bit, submitted at these times in us, and looks: read index,
     /// time, and time of the previous look.
     fn settled(submitted: &[u64], looks: &[(u64, u64, u64)]) -> Vec<Settled> {
-        let mut queue = Queue::new(QueueInfo::default(), 0, false);
+        let mut queue = Queue::new(QueueInfo::default(), 0, 0, false);
         for (index, time) in submitted.iter().enumerate() {
             let mut packet = Packet::new_zeroed();
             packet.header.size = PACKET_RECORD_SIZE as u16;

@@ -6,6 +6,8 @@
 //! * No packet begins before the first doorbell with its index or a higher one. If the record of
 //!   such a doorbell may have been lost, only the packet's header tells: while the header was still
 //!   valid, the packet had not been taken.
+//! * A packet that had been taken when that doorbell rang was announced by an earlier one, which
+//!   was not seen: the program stored it by itself. So had all packets before it.
 //! * Packets are taken in order, so a packet begins after the last time at which an earlier packet
 //!   was seen not yet taken.
 //! * A packet with the barrier bit begins after the earliest possible ends of all packets before
@@ -14,7 +16,7 @@
 //!   proves nothing, because the hardware may report it late.
 //! * A packet ended before any later packet with the barrier bit began.
 
-use std::collections::VecDeque;
+use std::{collections::VecDeque, mem};
 
 use gputrace_abi::gpu::{POLL_SPREAD, Packet, packet_flags};
 
@@ -73,6 +75,10 @@ pub(crate) struct Slot {
     pub(crate) before_doorbell: bool,
     /// Whether records of packets were lost at about that time.
     losses: bool,
+    /// The time of the doorbell of its record, ns, if the packet had been taken before.
+    overtaken: Option<u64>,
+    /// Whether the doorbell of its record may be another call's: not all in its batch are known.
+    pub(crate) is_doubtful: bool,
 }
 
 impl Slot {
@@ -136,6 +142,8 @@ pub(crate) struct Queue {
     last_look: Option<(u64, u64)>,
     /// A time before all packets: [`HURRY`] before the first packet's record.
     pub(crate) since: u64,
+    /// A time at which the queue did not exist, or the recording had not begun, ns.
+    created_after: u64,
     /// Whether the queue's very first packet is known or may have been lost. In either case the
     /// queue is not reported as older than the recording.
     pub(crate) from_first: bool,
@@ -151,9 +159,10 @@ pub(crate) struct Queue {
 }
 
 impl Queue {
-    /// A queue whose first packet was submitted at `first`. `reuses` says whether there was another
-    /// queue at its address before.
-    pub(crate) fn new(info: QueueInfo, first: u64, reuses: bool) -> Self {
+    /// A queue whose first packet was submitted at `first`, and which did not exist, or was not
+    /// recorded, at `created_after`. `reuses` says whether there was another queue at its address
+    /// before.
+    pub(crate) fn new(info: QueueInfo, created_after: u64, first: u64, reuses: bool) -> Self {
         let since = first.saturating_sub(HURRY);
         Self {
             info,
@@ -165,6 +174,7 @@ impl Queue {
             observed: 0,
             last_look: None,
             since,
+            created_after: created_after.min(first),
             from_first: false,
             looks_from: if reuses {
                 first.saturating_add(POLL_SPREAD)
@@ -199,8 +209,13 @@ impl Queue {
         }
         let before = self.slots.before(index).take(NEIGHBOURS);
         let untaken = before.filter_map(|(_, slot)| slot.untaken).next();
-        let untaken = untaken.unwrap_or(if index < self.settled {
-            self.since
+        // No hurry of other threads explains a doorbell that was not seen.
+        let since = match slot.overtaken {
+            Some(_) => self.created_after,
+            None => self.since,
+        };
+        let untaken = untaken.unwrap_or(if index < self.settled || self.untaken == self.since {
+            since
         } else {
             self.untaken
         });
@@ -214,7 +229,25 @@ impl Queue {
         let above = index.saturating_add(1);
         let all_above =
             || self.seen.after(index).is_none() && self.slots.from(above).next().is_some();
-        slot.untaken.is_some() || !slot.losses && all_above()
+        let is_overtaken = slot.overtaken == Some(slot.evidence.earliest);
+        slot.untaken.is_some() || !slot.losses && !is_overtaken && all_above()
+    }
+
+    /// Notes that not all packets of the doorbell at `time`, which covered the packet at `index`,
+    /// are its own: nobody knows who submitted which.
+    fn doubt(&mut self, index: u64, time: u64) {
+        let same = |slot: &Slot| slot.before_doorbell && slot.origin.time == time;
+        let above = self.slots.between_mut(index.saturating_add(1), u64::MAX);
+        for (_, slot) in above.take_while(|(_, slot)| same(slot)) {
+            if mem::replace(&mut slot.is_doubtful, true) {
+                break;
+            }
+        }
+        for slot in self.slots.before_mut(index).take_while(|slot| same(slot)) {
+            if mem::replace(&mut slot.is_doubtful, true) {
+                break;
+            }
+        }
     }
 
     /// Keeps the memory of a settled packet for reuse.
@@ -244,6 +277,7 @@ impl Queue {
                 && !before_doorbell
             {
                 slot.before_doorbell = false;
+                slot.is_doubtful = false;
                 slot.origin = origin;
                 if aql.has_type() {
                     slot.untaken = slot.untaken.max(Some(time));
@@ -271,6 +305,8 @@ impl Queue {
             slot.evidence.earliest = time;
         }
         let sample = self.samples.partition_point(|(read, _)| *read <= index);
+        let is_overtaken = packet.flags & packet_flags::OVERTAKEN != 0;
+        let was_taken = is_overtaken || !before_doorbell && !aql.has_type();
         let slot = Slot {
             origin,
             aql,
@@ -278,7 +314,8 @@ impl Queue {
             barrier: aql.barrier(),
             read_later: packet.flags & packet_flags::READ_LATER != 0,
             dispatch: 0,
-            open: aql.signal() != 0,
+            // The signal may have been used again since.
+            open: aql.signal() != 0 && !is_overtaken,
             evidence: Evidence {
                 earliest,
                 consumed: self.samples.get(sample).map(|(_, time)| *time),
@@ -287,6 +324,8 @@ impl Queue {
             untaken: aql.has_type().then_some(time),
             before_doorbell,
             losses,
+            overtaken: was_taken.then_some(time),
+            is_doubtful: is_overtaken,
         };
         let slot = match self.spare.pop() {
             Some(mut spare) => {
@@ -296,6 +335,9 @@ impl Queue {
             None => Box::new(slot),
         };
         self.slots.insert(index, slot);
+        if is_overtaken {
+            self.doubt(index, time);
+        }
         Inserted::New
     }
 

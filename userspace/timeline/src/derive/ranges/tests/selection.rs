@@ -59,3 +59,39 @@ fn it_is_said_if_nothing_was_selected() {
         Vec::<String>::new()
     );
 }
+
+#[test]
+fn a_region_that_was_open_when_the_recording_began_is_said() {
+    let of = |is_new: bool, names: &[&str]| -> Vec<String> {
+        let (mut ranges, mut events) = (ranges(), Vec::new());
+        ranges.select();
+        if is_new {
+            ranges.begun(1);
+        }
+        for (begin, name) in (10..).step_by(10).zip(names) {
+            ranges.call(call(name, begin, 0), &mut events);
+        }
+        for mut event in events {
+            ranges.annotate(&mut event);
+        }
+        ranges.remarks().collect()
+    };
+    let inside = [
+        "hipMalloc",
+        "hipMalloc",
+        "roctxProfilerPause",
+        "hipMalloc",
+        "roctxProfilerResume",
+        "hipMalloc",
+    ];
+    let said = of(false, &inside);
+    assert_eq!(said.len(), 1, "{said:?}");
+    assert!(
+        said[0].starts_with("Process 1 was inside a region") && said[0].contains(" 2 calls and"),
+        "{said:?}"
+    );
+    // A program that began later has not asked for anything before its first switch.
+    assert_eq!(of(true, &inside), Vec::<String>::new());
+    let outside = ["hipMalloc", "roctxProfilerResume", "hipMalloc"];
+    assert_eq!(of(false, &outside), Vec::<String>::new());
+}

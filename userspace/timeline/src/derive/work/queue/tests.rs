@@ -31,7 +31,7 @@ fn insert(queue: &mut Queue, packet: &Packet) -> Inserted {
 }
 
 fn queue() -> Queue {
-    Queue::new(QueueInfo::default(), 0, false)
+    Queue::new(QueueInfo::default(), 0, 0, false)
 }
 
 fn settle(queue: &mut Queue, now: u64, how: Settle) -> Vec<(u64, GpuTime)> {
@@ -178,4 +178,60 @@ fn a_queue_that_stands_still_is_stuck() {
         [false, true, true, true, true],
         "1 was taken and 2 waits for it; all others wait in turn"
     );
+}
+
+/// One doorbell for packets 1 to 4, of which it is the first that is seen.
+fn overtaken(taken: &[u64]) -> Vec<Settled> {
+    let mut queue = Queue::new(QueueInfo::default(), 7, 5_000 * MS, false);
+    insert(&mut queue, &packet(0, 5_000 * MS, 0));
+    let mut found = Vec::new();
+    for index in [3, 4, 1, 2] {
+        let mut packet = packet(index, 5_010 * MS, 0);
+        if index != 4 {
+            packet.flags = packet_flags::BEFORE_DOORBELL;
+        }
+        if taken.contains(&index) {
+            packet.flags |= packet_flags::READ_LATER | packet_flags::OVERTAKEN;
+            packet.packet[0] = packet.packet[0] & !0xffff | 1;
+        }
+        insert(&mut queue, &packet);
+    }
+    queue.settle(6_000 * MS, Settle::All(6_000 * MS), &mut found);
+    found
+}
+
+#[test]
+fn what_was_taken_before_the_doorbell_began_before_it() {
+    let earliest = |settled: &[Settled]| -> Vec<u64> {
+        let windows = settled.iter().map(|one| one.time.begin_window.earliest);
+        windows.map(|earliest| earliest / MS).collect()
+    };
+    let doubtful = |settled: &[Settled]| -> Vec<bool> {
+        settled.iter().map(|one| one.slot.is_doubtful).collect()
+    };
+    let all = overtaken(&[]);
+    assert_eq!(earliest(&all), [5_000, 5_010, 5_010, 5_010, 5_010]);
+    assert_eq!(doubtful(&all), [false; 5]);
+    // Packet 3 was still valid.
+    let some = overtaken(&[1, 2]);
+    assert_eq!(earliest(&some), [5_000, 5_000, 5_000, 5_010, 5_010]);
+    assert_eq!(doubtful(&some), [false, true, true, true, false]);
+}
+
+#[test]
+fn nothing_before_the_first_doorbell_bounds_what_was_taken() {
+    let mut queue = Queue::new(QueueInfo::default(), 7, 5_000 * MS, false);
+    let first = packet(1, 5_000 * MS, 0);
+    let mut earlier = packet(0, 5_000 * MS, 0);
+    earlier.flags =
+        packet_flags::BEFORE_DOORBELL | packet_flags::READ_LATER | packet_flags::OVERTAKEN;
+    earlier.packet[0] = earlier.packet[0] & !0xffff | 1;
+    insert(&mut queue, &first);
+    insert(&mut queue, &earlier);
+    let settled = settle(&mut queue, 6_000 * MS, Settle::All(6_000 * MS));
+    let [(0, zero), (1, one)] = settled[..] else {
+        unreachable!("{settled:?}")
+    };
+    assert_eq!(zero.begin_window.earliest, 7, "when the program began");
+    assert_eq!(one.begin_window.earliest, 5_000 * MS);
 }
