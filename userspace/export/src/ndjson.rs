@@ -15,7 +15,9 @@ use gputrace_text::json::to_writer;
 use gputrace_timeline::{
     args::{self, ArgValue},
     event::{Call, Event, FunctionInfo, Lifetime, LifetimeChange, ProcessInfo},
-    gpu::{AgentInfo, CodeObjectInfo, Copy, Dispatch, KernelInfo, QueueInfo, RuntimeKernel},
+    gpu::{
+        AgentInfo, CodeObjectInfo, Copy, Dispatch, KernelInfo, KnownBy, QueueInfo, RuntimeKernel,
+    },
     observation::Observation,
 };
 use serde::{Serialize, Serializer};
@@ -156,6 +158,7 @@ struct CopyLine {
     r#type: &'static str,
     copy_id: u64,
     direction: &'static str,
+    direction_by: Option<&'static str>,
     bytes: u64,
     pid: u32,
     tid: u32,
@@ -465,6 +468,7 @@ fn copy_line(copy: &Copy) -> CopyLine {
         r#type: "copy",
         copy_id: copy.id,
         direction: copy.direction.name(),
+        direction_by: copy.known_by.map(KnownBy::name),
         bytes: copy.bytes,
         pid: copy.origin.pid,
         tid: copy.origin.tid,

@@ -49,6 +49,7 @@ use crate::{
         group::{Collection, Due, Group},
         memory::Memory,
         pasids::Pasids,
+        placements::Placements,
         processes::Processes,
         ranges::Ranges,
         work::{Scout, Work, knowledge::Collected},
@@ -56,6 +57,7 @@ use crate::{
     model::{
         event::{CallEnd, Event, FunctionInfo},
         gpu::Dispatch,
+        item::Item,
         tally::Tally,
     },
 };
@@ -82,12 +84,16 @@ pub struct Timeline<R> {
     /// Whether queues are followed only for their scratch memory.
     hides_dispatches: bool,
     memory: Memory,
+    placements: Placements,
     before: Before,
     communicators: Communicators,
     collecting: Collection,
     group: Group,
     processes: Processes,
     work: Work,
+    /// The epoch up to which `work` may go on when the group has been emitted: calls in it say
+    /// where memory is.
+    epoch: Option<u64>,
     deferred: Deferred,
     /// Numbers of the driver requests that have been described.
     requests: BTreeSet<u8>,
@@ -191,12 +197,14 @@ impl<R: Read + Seek> Timeline<R> {
             ranges: Ranges::default(),
             hides_dispatches,
             memory,
+            placements: Placements::default(),
             before: Before::default(),
             communicators: Communicators::default(),
             collecting: Collection::default(),
             group: Group::default(),
             processes: Processes::default(),
             work,
+            epoch: None,
             deferred: Deferred::default(),
             requests: BTreeSet::new(),
             formats: Formats::default(),
@@ -285,12 +293,13 @@ impl<R: Read + Seek> Timeline<R> {
         match meta {
             Meta::Epoch(epoch) => {
                 self.collecting.release(epoch.time, &mut self.group);
-                self.work.advance(epoch.time, &mut self.held);
+                self.epoch = Some(epoch.time);
             }
             Meta::Library(library) => {
                 for info in functions(*library) {
                     self.ranges.function(&info);
                     self.memory.function(&info);
+                    self.placements.function(&info);
                     self.before.function(&info);
                     self.communicators.function(&info);
                     // A library that was probed only for allocations has calls that are not shown.
@@ -327,7 +336,8 @@ impl<R: Read + Seek> Timeline<R> {
             | Meta::GpuClock(_)
             | Meta::Queue(_)
             | Meta::AgentHandle(_)
-            | Meta::CodeObject(_) => {
+            | Meta::CodeObject(_)
+            | Meta::Pause(_) => {
                 self.work.learn(meta, &mut self.ready);
             }
             // Already known, unless the recording is still running.
@@ -470,6 +480,9 @@ impl<R: Read + Seek> Iterator for Timeline<R> {
                     }
                     self.communicators.call(&mut call);
                     self.before.call(&call);
+                    if let Some(change) = self.placements.call(&call) {
+                        self.work.take(Item::Placement(change));
+                    }
                     if !self.memory.call(&call, &mut self.ready) {
                         continue;
                     }
@@ -517,6 +530,10 @@ impl<R: Read + Seek> Iterator for Timeline<R> {
                     continue;
                 }
                 None => {}
+            }
+            if let Some(epoch) = self.epoch.take() {
+                self.work.advance(epoch, &mut self.held);
+                continue;
             }
             match self.state {
                 State::Reading => {

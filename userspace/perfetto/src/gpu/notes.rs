@@ -348,6 +348,9 @@ fn kernel(annotations: &mut Annotations<'_>, info: &KernelInfo) {
 pub(super) fn copy(annotations: &mut Annotations<'_>, known: &mut Known, gpus: &Gpus, copy: &Copy) {
     annotations.named_text("kind", Domain::MemoryCopy.name());
     annotations.named_text("operation", copy.direction.name());
+    if let Some(known_by) = copy.known_by {
+        annotations.named_text("direction_by", known_by.name());
+    }
     known.agent(annotations, "src_agent", gpus, copy.source_node);
     known.agent(annotations, "dst_agent", gpus, copy.destination_node);
     annotations.named("copy_id", Value::Uint(copy.id));

@@ -11,6 +11,7 @@ pub mod driver;
 pub(crate) mod group;
 pub(crate) mod memory;
 pub(crate) mod pasids;
+pub(crate) mod placements;
 pub(crate) mod processes;
 pub(crate) mod ranges;
 pub(crate) mod readings;

@@ -32,6 +32,7 @@ mod live;
 mod means;
 mod packet;
 mod place;
+mod places;
 mod queue;
 mod records;
 mod scout;
@@ -48,12 +49,13 @@ use gputrace_kfd::clock::Unresolved;
 
 pub(crate) use self::scout::Scout;
 use self::{
-    copies::OpenCopy,
+    copies::{OpenCopy, Unproven},
     evidence::{Evidence, Exact},
     kernels::Kernels,
     knowledge::{Collected, Knowledge, Losses},
     means::Means,
     place::Placed,
+    places::Places,
     queue::{LAST_LOOK, Queue, Settle},
     records::{Due, Records},
     scratch::{Followed, Scratch},
@@ -106,6 +108,8 @@ pub(crate) struct Work {
     copies: BTreeMap<u64, OpenCopy>,
     dispatches: u64,
     copies_seen: u64,
+    places: Places,
+    unproven: Unproven,
     scratch: Scratch,
     /// GPUs whose stamps could not be aligned with the host's clock, by node, and the reason.
     unaligned: BTreeMap<Option<u32>, Unresolved>,
@@ -162,6 +166,8 @@ impl Work {
             copies: BTreeMap::new(),
             dispatches: 0,
             copies_seen: 0,
+            places: Places::default(),
+            unproven: Unproven::default(),
             scratch: Scratch::default(),
             unaligned: BTreeMap::new(),
             duplicates: 0,
@@ -272,7 +278,7 @@ impl Work {
         events.extend(classes.map(|class| Event::KernelClass(Box::new(class))));
     }
 
-    /// Remarks for the reader about the times of some GPUs.
+    /// Remarks for the reader about the times of some GPUs, and the directions of copies.
     pub(crate) fn remarks(&self) -> impl Iterator<Item = String> {
         let unaligned = self.unaligned.iter().map(|(node, why)| {
             let whose = match node {
@@ -283,7 +289,9 @@ impl Work {
                 "Times of {whose} are not aligned with the host's: {why}. Its dispatches and copies have no exact times."
             )
         });
-        unaligned.chain(self.scratch.remark())
+        unaligned
+            .chain(self.scratch.remark())
+            .chain(self.unproven.remark())
     }
 
     fn use_until(&mut self, until: u64, events: &mut VecDeque<Event>) {
@@ -307,6 +315,7 @@ impl Work {
                 Item::Queue(state) => self.queue_state(state, events),
                 Item::Scratch(state) => self.scratch_state(state, events),
                 Item::Ring(ring) => self.ring(ring),
+                Item::Placement(change) => self.places.change(change, &self.knowledge),
                 Item::Restart { time, pid } => self.restart(*time, *pid, events),
                 Item::Exit { pid, .. } => self.exit(*pid),
             }
@@ -381,6 +390,7 @@ impl Work {
 
     /// From now on, process `pid` is another program, or another process with the same id.
     fn restart(&mut self, time: u64, pid: u32, events: &mut VecDeque<Event>) {
+        self.places.restart(pid, time);
         let Some(process) = self.processes.remove(&pid) else {
             return;
         };
