@@ -18,6 +18,7 @@ use gputrace_timeline::{
         Lengths, Mean, Origin, Quality, QueueInfo, Told, Window,
     },
     observation::{FieldValue, Observation, ObservedField, Whose},
+    stream::{StreamInfo, StreamKey},
     synthetic::call,
 };
 
@@ -198,6 +199,17 @@ pub fn events() -> Vec<Event> {
         ]
         .map(kernel),
     );
+    events.extend([(1, 0xa0), (2, 0xb0)].map(|(number, handle)| {
+        Event::Stream(StreamInfo {
+            number,
+            pid: 100,
+            key: StreamKey {
+                handle,
+                thread: None,
+            },
+            since: 0,
+        })
+    }));
     let at = |us: u64| START + us * 1000;
     let launch = |function: u32, id, begin, end| {
         Event::Call(Call {

@@ -305,7 +305,7 @@ fn agent_type<'a>(node: Option<u32>, known: &Known) -> Cell<'a> {
 }
 
 fn stream<'a>(origin: &Origin, known: &Known) -> Cell<'a> {
-    known.gpus.stream(origin.pid, origin.stream).into()
+    known.gpus.stream(origin).into()
 }
 
 /// The duration; null if it is unknown.

@@ -39,5 +39,5 @@ pub mod synthetic;
 pub mod timeline;
 
 pub use derive::{args, driver, ranges::NOTHING_SELECTED, status};
-pub use model::{event, extent, gpu, observation, request, tally, tally::Tally, values};
+pub use model::{event, extent, gpu, observation, request, stream, tally, tally::Tally, values};
 pub use timeline::Timeline;

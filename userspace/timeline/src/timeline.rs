@@ -52,6 +52,7 @@ use crate::{
         placements::Placements,
         processes::Processes,
         ranges::Ranges,
+        streams::Streams,
         work::{Scout, Work, knowledge::Collected},
     },
     model::{
@@ -95,6 +96,9 @@ pub struct Timeline<R> {
     /// where memory is.
     epoch: Option<u64>,
     deferred: Deferred,
+    streams: Streams,
+    /// Events that need nothing more, and come before all others.
+    done: VecDeque<Event>,
     /// Numbers of the driver requests that have been described.
     requests: BTreeSet<u8>,
     formats: Formats,
@@ -206,6 +210,8 @@ impl<R: Read + Seek> Timeline<R> {
             work,
             epoch: None,
             deferred: Deferred::default(),
+            streams: Streams::default(),
+            done: VecDeque::new(),
             requests: BTreeSet::new(),
             formats: Formats::default(),
             driver: DriverEvents::default(),
@@ -366,6 +372,7 @@ impl<R: Read + Seek> Timeline<R> {
     fn annotate(&mut self, event: &mut Event) -> bool {
         self.deferred.seen(event);
         self.before.seen(event);
+        self.streams.seen(event);
         let is_hidden = self.hides_dispatches && matches!(event, Event::Dispatch(_));
         let is_shown = !is_hidden && self.ranges.annotate(event);
         if is_shown && let Event::Dispatch(dispatch) = event {
@@ -373,6 +380,20 @@ impl<R: Read + Seek> Timeline<R> {
             self.counters.annotate(dispatch, node);
         }
         is_shown
+    }
+
+    /// The next event to emit, where `event` is to be emitted with the streams that it names before
+    /// it, if they are new.
+    fn announced(&mut self, event: Event) -> Event {
+        let new = self.streams.take_new();
+        self.done.extend(new.into_iter().map(Event::Stream));
+        match self.done.pop_front() {
+            Some(first) => {
+                self.done.push_back(event);
+                first
+            }
+            None => event,
+        }
     }
 
     /// Queues the events for what the recording left open.
@@ -464,9 +485,12 @@ impl<R: Read + Seek> Iterator for Timeline<R> {
 
     fn next(&mut self) -> Option<Self::Item> {
         loop {
+            if let Some(event) = self.done.pop_front() {
+                return Some(Ok(event));
+            }
             if let Some(mut event) = self.ready.pop_front() {
                 if self.annotate(&mut event) {
-                    return Some(Ok(event));
+                    return Some(Ok(self.announced(event)));
                 }
                 continue;
             }
@@ -490,7 +514,7 @@ impl<R: Read + Seek> Iterator for Timeline<R> {
                     if self.ready.is_empty() && self.ranges.passes(&mut call) {
                         let mut event = Event::Call(call);
                         if self.annotate(&mut event) {
-                            return Some(Ok(event));
+                            return Some(Ok(self.announced(event)));
                         }
                         continue;
                     }

@@ -305,7 +305,7 @@ fn agent_field<'a>(info: &'a AgentInfo, name: &str, column: AgentColumn) -> Fiel
 }
 
 fn stream(gpus: &Gpus, origin: &Origin) -> Field<'static> {
-    gpus.stream(origin.pid, origin.stream).into()
+    gpus.stream(origin).into()
 }
 
 pub(super) fn kernel(row: &Row<'_, Dispatch>, what: fn(&Kernel) -> u32) -> Field<'static> {

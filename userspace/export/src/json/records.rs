@@ -310,7 +310,7 @@ pub(crate) struct DispatchRecord {
 
 impl DispatchRecord {
     pub(crate) fn new(dispatch: &Dispatch, info: DispatchInfo, gpus: &Gpus) -> Self {
-        let stream = gpus.stream(dispatch.origin.pid, dispatch.origin.stream);
+        let stream = gpus.stream(&dispatch.origin);
         Self {
             size: DISPATCH_SIZE,
             kind: kind(Some(Domain::KernelDispatch)),

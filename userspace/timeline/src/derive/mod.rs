@@ -16,4 +16,5 @@ pub(crate) mod processes;
 pub(crate) mod ranges;
 pub(crate) mod readings;
 pub mod status;
+pub(crate) mod streams;
 pub(crate) mod work;
