@@ -336,7 +336,7 @@ fn draw<W: Write>(
             event.flow(span.origin.innermost);
         }
         let mut annotations = event.annotations();
-        notes::common(&mut annotations, span.origin, time);
+        notes::common(&mut annotations, gpus, span.origin, time);
         notes(&mut annotations);
     })?;
     if kind == EventType::SliceBegin {

@@ -181,7 +181,12 @@ impl Known {
 }
 
 /// Adds who submitted the work and when, and how well its times are known.
-pub(super) fn common(annotations: &mut Annotations<'_>, origin: &Origin, time: &GpuTime) {
+pub(super) fn common(
+    annotations: &mut Annotations<'_>,
+    gpus: &Gpus,
+    origin: &Origin,
+    time: &GpuTime,
+) {
     annotations.named_text("quality", time.quality.name());
     for (name, value) in [
         ("begin_ns", time.begin),
@@ -192,6 +197,7 @@ pub(super) fn common(annotations: &mut Annotations<'_>, origin: &Origin, time: &
         ("outermost_corr_id", origin.outermost),
         ("pid", origin.pid.into()),
         ("tid", origin.tid.into()),
+        ("stream_ID", gpus.stream(origin).into()),
     ] {
         annotations.named(name, Value::Uint(value));
     }
