@@ -1,5 +1,5 @@
-// Streams that get the handles of streams before them, and each thread's own stream. A kernel's grid
-// tells its stream: `number` blocks.
+// Streams that get the handles of streams before them, and each thread's own stream. The blocks of
+// a kernel tell its stream.
 #include <thread>
 
 #include "said.hpp"

@@ -280,7 +280,7 @@ pub struct Epoch {
     pub time: u64,
 }
 
-/// A time, between collection periods, in which nothing that began was recorded; written at its end.
+/// A time between collection periods, in which nothing that began was recorded; written at its end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pause {
     /// Its begin, ns `CLOCK_BOOTTIME`.

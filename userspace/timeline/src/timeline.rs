@@ -97,8 +97,6 @@ pub struct Timeline<R> {
     epoch: Option<u64>,
     deferred: Deferred,
     streams: Streams,
-    /// Events that need nothing more, and come before all others.
-    done: VecDeque<Event>,
     /// Numbers of the driver requests that have been described.
     requests: BTreeSet<u8>,
     formats: Formats,
@@ -211,7 +209,6 @@ impl<R: Read + Seek> Timeline<R> {
             epoch: None,
             deferred: Deferred::default(),
             streams: Streams::default(),
-            done: VecDeque::new(),
             requests: BTreeSet::new(),
             formats: Formats::default(),
             driver: DriverEvents::default(),
@@ -382,20 +379,6 @@ impl<R: Read + Seek> Timeline<R> {
         is_shown
     }
 
-    /// The next event to emit, where `event` is to be emitted with the streams that it names before
-    /// it, if they are new.
-    fn announced(&mut self, event: Event) -> Event {
-        let new = self.streams.take_new();
-        self.done.extend(new.into_iter().map(Event::Stream));
-        match self.done.pop_front() {
-            Some(first) => {
-                self.done.push_back(event);
-                first
-            }
-            None => event,
-        }
-    }
-
     /// Queues the events for what the recording left open.
     fn finish(&mut self) {
         let end = self
@@ -485,12 +468,12 @@ impl<R: Read + Seek> Iterator for Timeline<R> {
 
     fn next(&mut self) -> Option<Self::Item> {
         loop {
-            if let Some(event) = self.done.pop_front() {
+            if let Some(event) = self.streams.next() {
                 return Some(Ok(event));
             }
             if let Some(mut event) = self.ready.pop_front() {
                 if self.annotate(&mut event) {
-                    return Some(Ok(self.announced(event)));
+                    return Some(Ok(self.streams.announced(event)));
                 }
                 continue;
             }
@@ -514,7 +497,7 @@ impl<R: Read + Seek> Iterator for Timeline<R> {
                     if self.ready.is_empty() && self.ranges.passes(&mut call) {
                         let mut event = Event::Call(call);
                         if self.annotate(&mut event) {
-                            return Some(Ok(self.announced(event)));
+                            return Some(Ok(self.streams.announced(event)));
                         }
                         continue;
                     }

@@ -1,7 +1,5 @@
 //! Directions of copies where addresses are used again.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use std::io::Cursor;
 
 use gputrace_abi::domain::Domain;

@@ -7,8 +7,8 @@
 //!
 //! As in rocprofv3, regular expressions match anywhere in the name as shown, though not in the name
 //! of a range after which a kernel is named. Iterations count the dispatches of one kernel from 1
-//! on. A kernel here means a name on an agent in a process. Only dispatches are filtered: API calls,
-//! copies and the kernels themselves stay.
+//! on. A kernel here means a name on an agent in a process. Only dispatches are filtered: API
+//! calls, copies and the kernels themselves stay.
 
 mod iterations;
 mod rename;

@@ -65,8 +65,8 @@ fn without_options_nothing_changes() {
 
 #[test]
 fn names_and_filters_work_together() {
-    // Dispatch 6 is of `hang`, 8 of an unknown kernel, the others are of `add(float*, float*)`, 7 on
-    // an unknown agent.
+    // Dispatch 6 is of `hang`, 8 of an unknown kernel, the others are of `add(float*, float*)`, but
+    // 7 is on an unknown agent.
     for (options, expected) in [
         (filter("^add", "", ""), vec![1, 2, 3, 4, 5, 7]),
         (filter("", "add", ""), vec![6, 8]),

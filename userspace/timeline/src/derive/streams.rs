@@ -5,7 +5,7 @@
 //! ends with the call that destroys it or with its program. `hipStreamPerThread` is another stream
 //! in each thread.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 
 use foldhash::fast::RandomState;
 use gputrace_abi::REGISTER_ARGS;
@@ -28,8 +28,8 @@ pub(crate) struct Streams {
     /// Streams by process and name, in order of time.
     processes: HashMap<u32, HashMap<StreamKey, Vec<Life>, RandomState>, RandomState>,
     count: u32,
-    /// Streams that have not been announced.
-    new: Vec<StreamInfo>,
+    /// Streams that have not been announced, and the event that names them.
+    ready: VecDeque<Event>,
 }
 
 /// What a function does with streams.
@@ -74,10 +74,21 @@ impl Streams {
         }
     }
 
-    /// The streams that have come up since the last call, to be emitted before the event that was
-    /// seen last.
-    pub(crate) fn take_new(&mut self) -> Vec<StreamInfo> {
-        std::mem::take(&mut self.new)
+    /// The next event to emit where `event` is to be emitted, with the streams that came up since
+    /// the last call before it.
+    pub(crate) fn announced(&mut self, event: Event) -> Event {
+        match self.ready.pop_front() {
+            Some(first) => {
+                self.ready.push_back(event);
+                first
+            }
+            None => event,
+        }
+    }
+
+    /// An event that comes before all others.
+    pub(crate) fn next(&mut self) -> Option<Event> {
+        self.ready.pop_front()
     }
 
     fn function(&mut self, info: &FunctionInfo) {
@@ -188,12 +199,12 @@ impl Streams {
         self.lives(pid, key).insert(at, life);
         self.count += 1;
         let number = self.count;
-        self.new.push(StreamInfo {
+        self.ready.push_back(Event::Stream(StreamInfo {
             number,
             pid,
             key,
             since,
-        });
+        }));
     }
 
     /// A call has destroyed the stream that had this name when it began.

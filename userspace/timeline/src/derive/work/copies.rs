@@ -240,15 +240,23 @@ impl Unproven {
     /// The remark about them.
     pub(crate) fn remark(self) -> Option<String> {
         let Self { by_agents, unknown } = self;
-        (by_agents + unknown > 0).then(|| {
-            format!(
-                "It was not seen where all memory of {} copies is. {by_agents} of them have the \
-                 direction of the agents that their calls name. The direction of {unknown} is \
-                 unknown, because their calls name one GPU for both sides, name agents that are \
-                 not known, or contradict what was seen.",
-                by_agents + unknown
-            )
-        })
+        let all = by_agents + unknown;
+        if all == 0 {
+            return None;
+        }
+        let mut text = format!("It was not seen where all memory of {all} copies is.");
+        if by_agents > 0 {
+            text.push_str(&format!(
+                " {by_agents} of them have the direction of the agents that their calls name."
+            ));
+        }
+        if unknown > 0 {
+            text.push_str(&format!(
+                " The direction of {unknown} is unknown, because their calls name one GPU for \
+                 both sides, name agents that are not known, or contradict what was seen."
+            ));
+        }
+        Some(text)
     }
 }
 

@@ -292,6 +292,11 @@ impl Knowledge {
         lost.any(|(since, until)| *until >= from && *since <= to)
     }
 
+    /// Whether a process, or one before it with the same id, has loaded code objects.
+    pub(crate) fn has_code_objects(&self, pid: u32) -> bool {
+        self.loaded.contains_key(&pid)
+    }
+
     /// Whether a code object that was found after `since` is at an address of a process.
     pub(crate) fn is_code_object(&self, pid: u32, address: u64, since: u64) -> bool {
         let mut loaded = self.loaded.get(&pid).into_iter().flatten();

@@ -390,7 +390,7 @@ impl Work {
 
     /// From now on, process `pid` is another program, or another process with the same id.
     fn restart(&mut self, time: u64, pid: u32, events: &mut VecDeque<Event>) {
-        self.places.restart(pid, time);
+        self.places.restart(pid, time, &self.knowledge);
         let Some(process) = self.processes.remove(&pid) else {
             return;
         };

@@ -124,12 +124,12 @@ impl Places {
     }
 
     /// From `time` on, process `pid` is another program, or another process with the same id.
-    pub(crate) fn restart(&mut self, pid: u32, time: u64) {
-        let process = Process {
-            loaded_since: time,
-            ..Process::default()
-        };
-        self.processes.insert(pid, process);
+    pub(crate) fn restart(&mut self, pid: u32, time: u64, knowledge: &Knowledge) {
+        self.processes.remove(&pid);
+        // Every process of the node begins some time; few load code objects.
+        if knowledge.has_code_objects(pid) {
+            self.processes.entry(pid).or_default().loaded_since = time;
+        }
     }
 
     /// Where all of these addresses of a process are, as of `time`, the time of the last change at

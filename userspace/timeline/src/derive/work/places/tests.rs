@@ -158,7 +158,7 @@ fn addresses_are_used_again() {
     );
     assert_eq!(trial.node(0x1000), None, "memory of an unknown process");
     assert_eq!(trial.node(0x1400), None);
-    trial.places.restart(PID, 60);
+    trial.places.restart(PID, 60, &trial.knowledge);
     trial.allocate(70, 0x5000, 1, 1);
     assert_eq!(trial.node(0x1000), None);
     assert_eq!(trial.node(0x5000), Some(Some(1)));
@@ -239,6 +239,12 @@ fn code_objects_are_on_a_gpu_until_some_are_unloaded() {
     assert_eq!(trial.node(0xc0_0fff), Some(None));
     assert_eq!(trial.node(0xc0_1000), None);
     trial.then(60, Change::Unloaded);
+    assert_eq!(trial.node(0xc0_0000), None);
+    // Those of another program.
+    let mut trial = Trial::new();
+    trial.places.restart(PID, 40, &trial.knowledge);
+    assert_eq!(trial.node(0xc0_0000), Some(None));
+    trial.places.restart(PID, 60, &trial.knowledge);
     assert_eq!(trial.node(0xc0_0000), None);
 }
 
