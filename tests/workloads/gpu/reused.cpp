@@ -6,6 +6,18 @@
 
 __global__ void in_stream(int *) {}
 
+// As the compiler launches where the null stream is the thread's own.
+extern "C" hipError_t hipLaunchKernel_spt(const void *, dim3, dim3, void **, size_t, hipStream_t);
+
+static void launch_in_own(unsigned number) {
+    int *nothing = nullptr;
+    void *arguments[] = {&nothing};
+    said::kernel("_Z9in_streamPi", 0, dim3(number), dim3(64));
+    HIP(hipLaunchKernel_spt(reinterpret_cast<const void *>(in_stream), dim3(number), dim3(64), arguments, 0,
+                            nullptr));
+    HIP(hipDeviceSynchronize());
+}
+
 static void launch(hipStream_t stream, unsigned number) {
     LAUNCH(in_stream, "_Z9in_streamPi", 0, dim3(number), dim3(64), stream, nullptr);
     HIP(hipStreamSynchronize(stream));
@@ -42,5 +54,6 @@ int main() {
         }).join();
     }
     launch(hipStreamPerThread, ++number);
+    launch_in_own(number);
     launch(nullptr, ++number);
 }

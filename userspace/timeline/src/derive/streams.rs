@@ -3,9 +3,10 @@
 //! A handle is a pointer, so a stream that is created after another one was destroyed often has the
 //! same. A stream begins with the call that creates it, or else when a call or work names it, and
 //! ends with the call that destroys it or with its program. `hipStreamPerThread` is another stream
-//! in each thread.
+//! in each thread; functions whose names end in `_spt` mean it where they are given the null stream,
+//! or no stream at all.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 
 use foldhash::fast::RandomState;
 use gputrace_abi::REGISTER_ARGS;
@@ -14,11 +15,15 @@ use gputrace_catalog::launch::{self, Launch};
 
 use crate::model::{
     event::{Call, CallEnd, Event, FunctionInfo, Lifetime, LifetimeChange},
-    stream::{StreamInfo, StreamKey},
+    gpu::Origin,
+    stream::{PER_THREAD, StreamInfo, StreamKey},
 };
 
 /// The C type of streams; with a `*`, of a pointer through which a new one is stored.
 const STREAM: &str = "hipStream_t";
+
+/// Maximum number of calls remembered whose null stream is the thread's own.
+const MOST_OWN: usize = 1 << 16;
 
 /// Follows streams.
 #[derive(Debug, Default)]
@@ -27,6 +32,10 @@ pub(crate) struct Streams {
     functions: HashMap<u32, Function, RandomState>,
     /// Streams by process and name, in order of time.
     processes: HashMap<u32, HashMap<StreamKey, Vec<Life>, RandomState>, RandomState>,
+    /// The latest calls that used the thread's own stream as the null stream, by correlation id,
+    /// and these ids in order.
+    own: HashSet<u64, RandomState>,
+    own_order: VecDeque<u64>,
     count: u32,
     /// Streams that have not been announced, and the event that names them.
     ready: VecDeque<Event>,
@@ -37,6 +46,8 @@ pub(crate) struct Streams {
 struct Function {
     words: Vec<StreamWord>,
     destroys: bool,
+    /// Whether its null stream is the thread's own.
+    own: bool,
 }
 
 /// An argument that is a stream.
@@ -56,19 +67,13 @@ struct Life {
 }
 
 impl Streams {
-    /// Learns from an event that is to be emitted.
-    pub(crate) fn seen(&mut self, event: &Event) {
+    /// Learns from an event that is to be emitted. Work in the thread's own stream gets its handle.
+    pub(crate) fn seen(&mut self, event: &mut Event) {
         match event {
             Event::Function(info) => self.function(info),
             Event::Call(call) => self.call(call),
-            Event::Dispatch(dispatch) => {
-                let origin = &dispatch.origin;
-                self.used(origin.pid, origin.tid, origin.stream, origin.time);
-            }
-            Event::Copy(copy) => {
-                let origin = &copy.origin;
-                self.used(origin.pid, origin.tid, origin.stream, origin.time);
-            }
+            Event::Dispatch(dispatch) => self.work(&mut dispatch.origin),
+            Event::Copy(copy) => self.work(&mut copy.origin),
             Event::Lifetime(lifetime) => self.lifetime(lifetime),
             _ => {}
         }
@@ -109,10 +114,15 @@ impl Streams {
                 Some(StreamWord { word, stored })
             })
             .collect();
-        if !words.is_empty() {
+        let own = info.function.name.ends_with(launch::PER_THREAD);
+        if own || !words.is_empty() {
             let launch = launch::launch(&info.function.name);
             let destroys = matches!(launch, Some((Launch::DestroyStream, _)));
-            let function = Function { words, destroys };
+            let function = Function {
+                words,
+                destroys,
+                own,
+            };
             self.functions.insert(info.function.id, function);
         }
     }
@@ -123,15 +133,20 @@ impl Streams {
         };
         let succeeded = matches!(call.how, CallEnd::Returned(status) if status as u32 == 0);
         let destroys = function.destroys && succeeded;
+        let (own, mut is_null) = (function.own, true);
         let named = function.words.iter().filter_map(|at| {
             let handle = match usize::from(at.word).checked_sub(REGISTER_ARGS) {
                 _ if at.stored => call.stored(at.word).filter(|_| succeeded)?,
                 None => *call.args.get(usize::from(at.word))?,
                 Some(word) => *call.stack.get(word).filter(|_| call.stack_readable)?,
             };
+            is_null &= handle == 0;
             Some((at.stored, StreamKey::of(call.tid, handle)?))
         });
         let named: Vec<(bool, StreamKey)> = named.collect();
+        if own && is_null {
+            self.in_own(call);
+        }
         for (created, key) in named {
             if created {
                 self.created(call.pid, key, call.end);
@@ -144,9 +159,33 @@ impl Streams {
         }
     }
 
-    fn used(&mut self, pid: u32, tid: u32, handle: Option<u64>, time: u64) {
-        if let Some(key) = handle.and_then(|handle| StreamKey::of(tid, handle)) {
-            self.named(pid, key, time);
+    /// A call used the thread's own stream as the null stream.
+    fn in_own(&mut self, call: &Call) {
+        if let Some(key) = StreamKey::of(call.tid, PER_THREAD) {
+            self.named(call.pid, key, call.begin);
+        }
+        self.own.insert(call.correlation);
+        self.own_order.push_back(call.correlation);
+        if self.own_order.len() > MOST_OWN
+            && let Some(oldest) = self.own_order.pop_front()
+        {
+            self.own.remove(&oldest);
+        }
+    }
+
+    fn work(&mut self, origin: &mut Origin) {
+        let Origin {
+            outermost,
+            innermost,
+            ..
+        } = *origin;
+        let in_own = || self.own.contains(&outermost) || self.own.contains(&innermost);
+        if !self.own.is_empty() && origin.stream.unwrap_or_default() == 0 && in_own() {
+            origin.stream = Some(PER_THREAD);
+        }
+        let handle = origin.stream.unwrap_or_default();
+        if let Some(key) = StreamKey::of(origin.tid, handle) {
+            self.named(origin.pid, key, origin.time);
         }
     }
 

@@ -1,7 +1,7 @@
 //! Streams of programs.
 
 /// `hipStreamPerThread` of `hip_runtime_api.h`.
-const PER_THREAD: u64 = 2;
+pub(crate) const PER_THREAD: u64 = 2;
 
 /// Handles that mean a null stream: 0, and `hipStreamLegacy`.
 const NULL_STREAMS: [u64; 2] = [0, 1];

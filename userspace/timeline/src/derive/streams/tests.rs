@@ -15,6 +15,8 @@ const PID: u32 = 100;
 const CREATE: u32 = 1;
 const LAUNCH: u32 = 2;
 const DESTROY: u32 = 3;
+const OWN: u32 = 4;
+const OWN_ONLY: u32 = 5;
 
 /// Streams whose functions are known.
 fn streams() -> Streams {
@@ -33,6 +35,13 @@ fn streams() -> Streams {
             "hipStream_t",
             ArgSlot::Register(0),
         ),
+        (
+            OWN,
+            "hipLaunchKernel_spt",
+            "hipStream_t",
+            ArgSlot::Register(0),
+        ),
+        (OWN_ONLY, "hipMemcpy_spt", "size_t", ArgSlot::Register(0)),
     ] {
         let mut info = FunctionInfo::named(id, name, None);
         info.function = Described {
@@ -45,7 +54,7 @@ fn streams() -> Streams {
             }]),
             ..info.function
         };
-        streams.seen(&Event::Function(Box::new(info)));
+        streams.seen(&mut Event::Function(Box::new(info)));
     }
     streams
 }
@@ -97,7 +106,9 @@ fn lifetime(what: LifetimeChange, tid: u32, time: u64) -> Event {
 /// What is announced when these are seen: handle and since when.
 fn announced(events: impl IntoIterator<Item = Event>) -> Vec<(u64, u64)> {
     let mut streams = streams();
-    events.into_iter().for_each(|event| streams.seen(&event));
+    for mut event in events {
+        streams.seen(&mut event);
+    }
     let new: Vec<StreamInfo> = std::iter::from_fn(|| match streams.next()? {
         Event::Stream(stream) => Some(stream),
         other => panic!("{other:?}"),
@@ -228,4 +239,39 @@ fn another_program_in_the_process_begins_anew() {
     ];
     let expected = [(0xa0, 15), (0xb0, 0), (0xa0, 65), (0xb0, 50)];
     assert_eq!(announced(events), expected);
+}
+
+#[test]
+fn the_null_stream_of_some_functions_is_the_threads_own() {
+    let mut streams = streams();
+    let mut stream_of = |function, handle, begin, given| {
+        let call = call(function, handle, begin);
+        let correlation = call.correlation;
+        streams.seen(&mut Event::Call(call));
+        let mut work = Event::Copy(Box::new(Copy {
+            origin: Origin {
+                pid: PID,
+                tid: PID,
+                time: begin + 1,
+                stream: given,
+                outermost: correlation,
+                innermost: correlation + 1,
+                ..Origin::default()
+            },
+            ..Copy::default()
+        }));
+        streams.seen(&mut work);
+        let Event::Copy(copy) = work else {
+            panic!("{work:?}")
+        };
+        copy.origin.stream
+    };
+    assert_eq!(stream_of(OWN, 0, 10, Some(0)), Some(2));
+    assert_eq!(stream_of(OWN_ONLY, 77, 20, None), Some(2));
+    assert_eq!(stream_of(OWN, 0xa0, 30, Some(0xa0)), Some(0xa0));
+    assert_eq!(stream_of(OWN, 1, 40, Some(1)), Some(1), "hipStreamLegacy");
+    assert_eq!(stream_of(LAUNCH, 0, 50, Some(0)), Some(0));
+    assert_eq!(stream_of(LAUNCH, 0, 60, None), None);
+    let new = std::iter::from_fn(|| streams.next());
+    assert_eq!(new.count(), 2, "the thread's own, and 0xa0");
 }
