@@ -7,6 +7,7 @@ use gputrace_capture::{
     ledger::{Ledger, LedgerRow},
     meta::Pause,
 };
+use proptest::prelude::*;
 
 use super::*;
 use crate::derive::work::knowledge::Collected;
@@ -261,4 +262,33 @@ fn after_lost_calls_nothing_older_is_certain() {
     assert_eq!(trial.nodes(0x2000, 1, 1400), None);
     trial.allocate(1350, 0x2000, 0x1000, 2);
     assert_eq!(trial.nodes(0x2000, 1, 1400), Some(Some(2)));
+}
+
+proptest! {
+    /// Of each byte, the last change that concerned it counts.
+    #[test]
+    fn each_byte_is_where_it_was_put_last(
+        changes in proptest::collection::vec((0..60_u64, 0..30_u64, 0..4_u32), 0..40),
+    ) {
+        let mut trial = Trial::new();
+        let mut bytes = [None; 100];
+        for (address, length, node) in changes {
+            let touched = match node {
+                3 => {
+                    trial.then(10, Change::Cleared { address, bytes: length });
+                    length
+                }
+                _ => {
+                    trial.allocate(10, address, length, node);
+                    length.max(1)
+                }
+            };
+            for byte in address..address + touched {
+                bytes[byte as usize] = (node < 3).then_some(Some(node));
+            }
+        }
+        for (address, node) in (0..).zip(bytes) {
+            prop_assert_eq!(trial.node(address), node);
+        }
+    }
 }
