@@ -13,6 +13,7 @@ use gputrace_timeline::{
     event::{Call, CallEnd, Event, FunctionInfo, Lifetime, ProcessInfo, ThreadInfo},
     gpu::{AgentInfo, CodeObjectInfo, Copy, Dispatch, KernelClass, KernelInfo, QueueInfo},
     observation::Observation,
+    stream::StreamInfo,
 };
 
 use crate::calllog::ThreadId;
@@ -55,6 +56,8 @@ pub struct GpuTrace {
     pub queues: Vec<QueueInfo>,
     /// Code objects in the order of their ids.
     pub code_objects: Vec<CodeObjectInfo>,
+    /// Streams in the order of their numbers.
+    pub streams: Vec<StreamInfo>,
     /// Kernels in the order of their ids.
     pub kernels: Vec<KernelInfo>,
     /// Dispatches in the timeline's order.
@@ -100,6 +103,7 @@ impl Trace {
                 Event::Lifetime(lifetime) => trace.lifetimes.push(lifetime),
                 Event::Observation(one) => trace.observations.push(*one),
                 Event::KernelClass(class) => trace.gpu.classes.push(*class),
+                Event::Stream(stream) => trace.gpu.streams.push(stream),
                 Event::Counter(_) | Event::Clocks(_) => {}
                 Event::Notice(notice) => trace.notices.push(notice),
                 Event::Ledger(ledger) => trace.ledger = Some(*ledger),

@@ -57,6 +57,7 @@ pub fn compare(evidence: &Evidence, figures: &mut Figures) {
         copies.sort_by_key(|copy| copy.begin);
     }
 
+    let asked = directions(trace);
     let mut recorded: Vec<&Copy> = trace.gpu.copies.iter().collect();
     recorded.sort_by_key(|copy| copy.origin.time);
     // By process and GPU.
@@ -81,6 +82,10 @@ pub fn compare(evidence: &Evidence, figures: &mut Figures) {
         figures.copies.required += 1;
         figures.copies.found += 1;
         route(trace, copy, really, figures);
+        let asked = asked.get(&copy.origin.outermost);
+        if asked.is_some_and(|asked| *asked != copy.direction) {
+            figures.flaw(Flaw::Route, || format!("{copy:?} was to be {asked:?}"));
+        }
         let when = Really {
             begin: really.begin,
             end: really.end,
@@ -142,7 +147,24 @@ fn by_engine(copy: &Copied) -> Done {
     }
 }
 
-/// Checks addresses, bytes, direction and agents.
+/// The directions that the program gave HIP, by the correlation ids of its calls: only between host
+/// and GPU, since HIP may copy between GPUs by way of the host.
+fn directions(trace: &Trace) -> BTreeMap<u64, Direction> {
+    let calls = ["hipMemcpy", "hipMemcpyAsync", "hipMemcpyWithStream"];
+    let calls = calls.into_iter().flat_map(|name| trace.calls_of(name));
+    let asked = calls.filter_map(|call| {
+        // `hipMemcpyKind`.
+        let direction = match call.args[3] as u32 {
+            1 => Direction::HostToDevice,
+            2 => Direction::DeviceToHost,
+            _ => return None,
+        };
+        Some((call.correlation, direction))
+    });
+    asked.collect()
+}
+
+/// Checks addresses, bytes and agents, and that there is a direction.
 fn route(trace: &Trace, copy: &Copy, really: &Done, figures: &mut Figures) {
     if let Some(pieces) = &really.pieces {
         let bytes: u64 = pieces.iter().map(|piece| piece.bytes).sum();

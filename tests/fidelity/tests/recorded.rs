@@ -22,7 +22,7 @@ use gputrace_e2e::Trace;
 use gputrace_fidelity::{
     Evidence, Figures, Flaw, compare, cut::Cut, figures::Work, scenario::WORKLOADS, truth::Truth,
 };
-use gputrace_timeline::gpu::Quality;
+use gputrace_timeline::gpu::{Direction, Quality};
 
 /// Directories of `recordings`, and what the workload is called that ran. All are of HIP 6.4.3 or
 /// the HSA below it.
@@ -182,6 +182,20 @@ fn violated_windows_are_found() {
             }
         });
         assert_eq!(violated, 1, "{name}");
+    }
+}
+
+#[test]
+fn directions_that_are_wrong_are_found() {
+    for name in ["devices-launch", "peers-launch"] {
+        let wrong = found(name, Flaw::Route, |trace| {
+            for one in &mut trace.gpu.copies {
+                if one.direction == Direction::DeviceToHost {
+                    one.direction = Direction::HostToDevice;
+                }
+            }
+        });
+        assert!(wrong > 0, "{name}");
     }
 }
 

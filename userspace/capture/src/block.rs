@@ -5,7 +5,7 @@ use crate::{
     format::kind,
     gpu::{Agent, AgentHandle, CodeObject, GpuClock, KfdEvent, Pasid, Queue},
     ledger::Ledger,
-    meta::{ClockSnapshot, End, Epoch, Library, Notice, Process, Recording},
+    meta::{ClockSnapshot, End, Epoch, Library, Notice, Pause, Process, Recording},
     tracepoint::TraceFormat,
 };
 
@@ -87,6 +87,8 @@ meta_kinds! {
     CounterValues(Box<CounterValues>) from CounterValues = COUNTER_VALUES "counter_values";
     /// The process to which a PASID belongs.
     Pasid(Pasid) from Pasid = PASID "pasid";
+    /// A time without recording.
+    Pause(Pause) from Pause = PAUSE "pause";
 }
 
 /// A block as read.

@@ -136,4 +136,5 @@ pub(crate) mod kind {
     pub(crate) const COUNTER: u16 = 42;
     pub(crate) const COUNTER_VALUES: u16 = 43;
     pub(crate) const PASID: u16 = 44;
+    pub(crate) const PAUSE: u16 = 45;
 }

@@ -312,6 +312,15 @@ pub struct Epoch {
     pub time: u64,
 }
 
+/// A time between collection periods, in which nothing that began was recorded; written at its end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pause {
+    /// Its begin, ns `CLOCK_BOOTTIME`.
+    pub from: u64,
+    /// Its end, ns `CLOCK_BOOTTIME`.
+    pub to: u64,
+}
+
 /// A remark for readers of the recording, e.g. on a library that could not be probed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Notice {

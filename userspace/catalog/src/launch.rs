@@ -67,7 +67,7 @@ const LAUNCHES: &[(&str, Launch)] = &[
 ];
 
 /// Suffix of functions whose null stream is the thread's own.
-const PER_THREAD: &str = "_spt";
+pub const PER_THREAD: &str = "_spt";
 
 /// Effect of a HIP function on the kernels of a stream, and whether its null stream is the calling
 /// thread's own; `None` if it has no effect.

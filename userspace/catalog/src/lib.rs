@@ -50,6 +50,7 @@ pub mod launch;
 pub mod markers;
 pub mod memory;
 pub mod options;
+pub mod placement;
 pub mod release;
 pub mod signature;
 pub mod structs;

@@ -2,7 +2,7 @@
 
 use gputrace_abi::{
     REGISTER_ARGS,
-    values::{MOST_BYTES, READS, RESULT_WORD, Read, ReadPlan, SHORT_MOST, what},
+    values::{MOST_BYTES, READS, RESULT_WORD, Read, ReadPlan, what},
 };
 use gputrace_capture::meta::{ArgSlot, Parameter, ValueKind};
 
@@ -10,7 +10,7 @@ use crate::{
     Signature,
     class::Class,
     hip_memory::{HipAllocation, hip_allocation},
-    memory::{Allocation, allocation},
+    placement::{Placement, placement},
 };
 
 /// Functions of which nothing is read although they store values: a program calls this one for each
@@ -31,16 +31,7 @@ pub fn read_plan(signature: &Signature<'_>, parameters: &[Parameter]) -> ReadPla
     if NOT_READ.contains(&signature.name) {
         return plan;
     }
-    // The arguments themselves do not say whose memory is allocated.
-    let owner = matches!(
-        allocation(signature.name),
-        Some(Allocation::Allocate(_) | Allocation::VmemAllocate(_))
-    );
-    let owner = owner.then_some(Read {
-        word: 0,
-        what: what::AGENT,
-        bytes: SHORT_MOST as u16,
-    });
+    let place = placement(signature.name).and_then(Placement::read);
     let allocated = hip_allocation(signature.name).and_then(HipAllocation::structure);
     let arguments = parameters
         .iter()
@@ -64,7 +55,7 @@ pub fn read_plan(signature: &Signature<'_>, parameters: &[Parameter]) -> ReadPla
         bytes: 0,
     });
     for (place, read) in plan.reads.iter_mut().zip(
-        owner
+        place
             .into_iter()
             .chain(structure)
             .chain(arguments)

@@ -21,7 +21,8 @@ pub(crate) struct KernelArgs {
     #[arg(long, value_name = "REGEX", value_parser = regex)]
     pub(crate) kernel_exclude_regex: Option<Regex>,
 
-    /// Show only these dispatches of each kernel, counted from 1 in each process: [1,[3-5],10].
+    /// Show only these dispatches of each kernel, counted from 1 for each GPU and process:
+    /// [1,[3-5],10].
     #[arg(long, value_name = "RANGES", value_parser = str::parse::<Iterations>)]
     pub(crate) kernel_iteration_range: Vec<Iterations>,
 

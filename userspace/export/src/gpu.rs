@@ -4,11 +4,10 @@
 use std::{borrow::Cow, collections::HashMap};
 
 use foldhash::fast::RandomState;
-use gputrace_abi::REGISTER_ARGS;
-use gputrace_capture::meta::ArgSlot;
 use gputrace_timeline::{
-    event::{Call, Event, FunctionInfo},
-    gpu::{AgentInfo, Copy, Dispatch, GpuTime, KernelInfo, QueueInfo, Renamed, Window},
+    event::{Call, Event},
+    gpu::{AgentInfo, Copy, Dispatch, GpuTime, KernelInfo, Origin, QueueInfo, Renamed, Window},
+    stream::{StreamInfo, StreamKey},
 };
 
 /// rocprofv3 reports LDS in blocks of this many bytes.
@@ -20,89 +19,10 @@ pub struct Gpus {
     agents: Vec<AgentInfo>,
     queues: HashMap<u32, QueueInfo, RandomState>,
     kernels: HashMap<u32, KernelInfo, RandomState>,
-    streams: Streams,
-}
-
-/// Numbers of streams, by one rule for all formats: from 1, in the order in which streams first
-/// appear in calls or in work, unique in the recording. A stream whose creation was recorded first
-/// appears in that call.
-#[derive(Clone, Debug, Default)]
-struct Streams {
-    /// Stream arguments of functions, by function id.
-    words: HashMap<u32, Vec<StreamWord>, RandomState>,
-    /// Stream number by process and handle.
-    numbers: HashMap<(u32, u64), u32, RandomState>,
-    /// Process and handle of each stream, in order of numbers.
-    order: Vec<(u32, u64)>,
-}
-
-/// An argument that is a stream.
-#[derive(Clone, Copy, Debug)]
-struct StreamWord {
-    word: u8,
-    /// Whether the argument is a pointer through which the function stores the stream.
-    stored: bool,
-}
-
-/// The C type of streams; with a `*`, of a pointer through which one is stored.
-const STREAM: &str = "hipStream_t";
-
-/// Handles that mean a null stream: 0, and `hipStreamLegacy` of `hip_runtime_api.h`.
-const NULL_STREAMS: [u64; 2] = [0, 1];
-
-impl Streams {
-    fn function(&mut self, info: &FunctionInfo) {
-        let parameters = info.function.parameters.iter().flatten();
-        let words: Vec<StreamWord> = parameters
-            .filter_map(|parameter| {
-                let rest = parameter.c_type.strip_prefix(STREAM)?.trim();
-                let word = match parameter.at {
-                    ArgSlot::Register(word) => word,
-                    ArgSlot::Stack(word) => REGISTER_ARGS as u8 + word,
-                    ArgSlot::Unrecorded => return None,
-                };
-                let stored = match rest {
-                    "" => false,
-                    "*" => true,
-                    _ => return None,
-                };
-                Some(StreamWord { word, stored })
-            })
-            .collect();
-        if !words.is_empty() {
-            self.words.insert(info.function.id, words);
-        }
-    }
-
-    fn call(&mut self, call: &Call) {
-        let Some(words) = self.words.get(&call.function) else {
-            return;
-        };
-        let handles: Vec<u64> = words
-            .iter()
-            .filter_map(|at| match usize::from(at.word).checked_sub(REGISTER_ARGS) {
-                _ if at.stored => call.stored(at.word),
-                None => call.args.get(usize::from(at.word)).copied(),
-                Some(word) => call
-                    .stack
-                    .get(word)
-                    .copied()
-                    .filter(|_| call.stack_readable),
-            })
-            .collect();
-        for handle in handles {
-            self.number(call.pid, Some(handle));
-        }
-    }
-
-    fn number(&mut self, pid: u32, handle: Option<u64>) {
-        if let Some(handle) = handle.filter(|handle| !NULL_STREAMS.contains(handle)) {
-            self.numbers.entry((pid, handle)).or_insert_with(|| {
-                self.order.push((pid, handle));
-                self.order.len() as u32
-            });
-        }
-    }
+    /// Streams by process and name, in order of time.
+    streams: HashMap<(u32, StreamKey), Vec<StreamInfo>, RandomState>,
+    /// The number, process and handle of each stream.
+    stream_order: Vec<StreamInfo>,
 }
 
 impl Gpus {
@@ -128,12 +48,12 @@ impl Gpus {
             Event::Kernel(info) => {
                 self.kernels.insert(info.id, (**info).clone());
             }
-            Event::Function(info) => self.streams.function(info),
-            Event::Call(call) => self.streams.call(call),
-            Event::Dispatch(dispatch) => self
-                .streams
-                .number(dispatch.origin.pid, dispatch.origin.stream),
-            Event::Copy(copy) => self.streams.number(copy.origin.pid, copy.origin.stream),
+            Event::Stream(info) => {
+                let known = self.streams.entry((info.pid, info.key)).or_default();
+                let at = known.partition_point(|other| other.since <= info.since);
+                known.insert(at, *info);
+                self.stream_order.push(*info);
+            }
             _ => {}
         }
     }
@@ -232,18 +152,32 @@ impl Gpus {
         u64::from(declared.unwrap_or(dispatch.group_size)).next_multiple_of(LDS_BLOCK)
     }
 
-    /// rocprofv3's `Stream_Id`: streams are numbered from 1 in order of their first appearance in
-    /// calls or in work, unique in the recording. 0 is a null stream or an unknown stream.
+    /// rocprofv3's `Stream_Id` of work: [`StreamInfo::number`], or 0 for a null stream or an
+    /// unknown stream.
     #[must_use]
-    pub fn stream(&self, pid: u32, handle: Option<u64>) -> u32 {
-        let number = handle.and_then(|handle| self.streams.numbers.get(&(pid, handle)));
-        number.copied().unwrap_or(0)
+    pub fn stream(&self, origin: &Origin) -> u32 {
+        let handle = origin.stream.unwrap_or_default();
+        self.stream_at((origin.pid, origin.tid), handle, origin.time)
     }
 
-    /// Process and handle of the numbered streams, in order of numbers.
+    /// The same for a handle that a call was given.
     #[must_use]
-    pub fn streams(&self) -> &[(u32, u64)] {
-        &self.streams.order
+    pub fn stream_of(&self, call: &Call, handle: u64) -> u32 {
+        self.stream_at((call.pid, call.tid), handle, call.begin)
+    }
+
+    fn stream_at(&self, (pid, tid): (u32, u32), handle: u64, time: u64) -> u32 {
+        let key = StreamKey::of(tid, handle);
+        let known = key.and_then(|key| self.streams.get(&(pid, key)));
+        let mut before = known.into_iter().flatten().rev();
+        let stream = before.find(|stream| stream.since <= time);
+        stream.map_or(0, |stream| stream.number)
+    }
+
+    /// All streams, in order of their appearance.
+    #[must_use]
+    pub fn streams(&self) -> &[StreamInfo] {
+        &self.stream_order
     }
 }
 
@@ -286,99 +220,49 @@ pub fn copy_node(copy: &Copy) -> Option<u32> {
 
 #[cfg(test)]
 mod tests {
-    use gputrace_abi::domain::Domain;
-    use gputrace_capture::meta::{Function, Parameter, ValueKind};
-    use gputrace_timeline::{
-        gpu::Origin,
-        synthetic,
-        values::{Pointee, PointeeData},
-    };
+    use gputrace_timeline::synthetic;
 
     use super::*;
 
-    /// A HIP function with one argument, as a recording describes it.
-    fn function(id: u32, c_type: &str, at: ArgSlot) -> Event {
-        Event::Function(Box::new(FunctionInfo {
-            function: Function {
-                id,
-                parameters: Some(vec![Parameter {
-                    name: "stream".to_owned(),
-                    c_type: c_type.to_owned(),
-                    kind: ValueKind::Pointer,
-                    at,
-                    ..Parameter::default()
-                }]),
-                ..Function::default()
-            },
-            domain: Some(Domain::HipRuntime),
-            library: String::new(),
-            build_id: String::new(),
-            range: None,
-        }))
-    }
-
     #[test]
-    fn streams_are_numbered_as_they_come_up() {
+    fn a_handle_means_the_stream_that_has_it_at_the_time() {
         let mut gpus = Gpus::default();
-        let used = [
-            (1, Some(0xa0)),
-            (1, None),
-            (2, Some(0xb0)),
-            (1, Some(0)),
-            (1, Some(0xb0)),
-            (1, Some(0xa0)),
-            (1, Some(1)),
-        ];
-        for (pid, stream) in used {
-            gpus.learn(&Event::Copy(Box::new(Copy {
-                origin: Origin {
-                    pid,
-                    stream,
-                    ..Origin::default()
-                },
-                ..Copy::default()
-            })));
+        let key = |tid, handle| StreamKey::of(tid, handle).unwrap_or_default();
+        for (number, pid, key, since) in [
+            (1, 1, key(1, 0xa0), 0),
+            (2, 1, key(1, 0xa0), 50),
+            (3, 2, key(2, 0xa0), 20),
+            (4, 1, key(1, 2), 0),
+            (5, 1, key(9, 2), 0),
+        ] {
+            gpus.learn(&Event::Stream(StreamInfo {
+                number,
+                pid,
+                key,
+                since,
+            }));
         }
-        let numbers = used.map(|(pid, stream)| gpus.stream(pid, stream));
-        assert_eq!(numbers, [1, 0, 2, 0, 3, 1, 0]);
-        assert_eq!(gpus.streams(), [(1, 0xa0), (2, 0xb0), (1, 0xb0)]);
-    }
-
-    #[test]
-    fn calls_bring_streams_up() {
-        let mut gpus = Gpus::default();
-        // Like hipStreamCreate, hipLaunchKernel and hipStreamDestroy.
-        gpus.learn(&function(1, "hipStream_t *", ArgSlot::Register(0)));
-        gpus.learn(&function(2, "hipStream_t", ArgSlot::Stack(1)));
-        gpus.learn(&function(3, "hipStream_t", ArgSlot::Register(0)));
-        let mut create = synthetic::call(1, 10, 20);
-        let (pid, place, launched) = (create.pid, 0x7ffe_0000, 0xd0);
-        create.function = 1;
-        create.args[0] = place;
-        create.pointees.push(Pointee {
-            word: 0,
-            at_return: true,
-            data: PointeeData::Bytes(0xc0_u64.to_le_bytes().into()),
-        });
-        let mut launch = synthetic::call(2, 30, 40);
-        launch.function = 2;
-        launch.stack[1] = launched;
-        let mut destroy = synthetic::call(3, 50, 60);
-        destroy.function = 3;
-        destroy.args[0] = 0xe0;
-        let mut unreadable = launch.clone();
-        unreadable.stack[1] = 0xf0;
-        unreadable.stack_readable = false;
-        for call in [unreadable, create, launch, destroy] {
-            gpus.learn(&Event::Call(call));
+        let stream = |(pid, tid), stream, time| {
+            gpus.stream(&Origin {
+                pid,
+                tid,
+                stream,
+                time,
+                ..Origin::default()
+            })
+        };
+        assert_eq!(stream((1, 1), Some(0xa0), 49), 1);
+        assert_eq!(stream((1, 9), Some(0xa0), 50), 2);
+        assert_eq!(stream((2, 2), Some(0xa0), 50), 3);
+        assert_eq!(stream((2, 2), Some(0xa0), 10), 0, "not yet");
+        assert_eq!(stream((1, 1), Some(2), 10), 4, "that of its thread");
+        assert_eq!(stream((1, 9), Some(2), 10), 5);
+        for null in [None, Some(0), Some(1), Some(0xb0)] {
+            assert_eq!(stream((1, 1), null, 60), 0);
         }
-        assert_eq!(gpus.streams(), [(pid, 0xc0), (pid, launched), (pid, 0xe0)]);
-        assert_eq!(gpus.stream(pid, Some(launched)), 2);
-        assert_eq!(
-            gpus.stream(pid, Some(place)),
-            0,
-            "where a stream is stored is none"
-        );
+        let call = synthetic::call(1, 60, 70);
+        assert_eq!(gpus.stream_of(&call, 0xa0), 0, "of another process");
+        assert_eq!(gpus.streams().len(), 5);
     }
 
     #[test]

@@ -15,8 +15,11 @@ use gputrace_text::json::to_writer;
 use gputrace_timeline::{
     args::{self, ArgValue},
     event::{Call, Event, FunctionInfo, Lifetime, LifetimeChange, ProcessInfo},
-    gpu::{AgentInfo, CodeObjectInfo, Copy, Dispatch, KernelInfo, QueueInfo, RuntimeKernel},
+    gpu::{
+        AgentInfo, CodeObjectInfo, Copy, Dispatch, KernelInfo, KnownBy, QueueInfo, RuntimeKernel,
+    },
     observation::Observation,
+    stream::StreamInfo,
 };
 use serde::{Serialize, Serializer};
 use serde_json::{Map, Value, json};
@@ -134,6 +137,7 @@ struct DispatchLine<'a> {
     queue: u64,
     packet_index: u64,
     stream: Option<u64>,
+    stream_id: u32,
     correlation_id: u64,
     outermost_correlation_id: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -156,6 +160,7 @@ struct CopyLine {
     r#type: &'static str,
     copy_id: u64,
     direction: &'static str,
+    direction_by: Option<&'static str>,
     bytes: u64,
     pid: u32,
     tid: u32,
@@ -164,6 +169,7 @@ struct CopyLine {
     source_agent: Option<u32>,
     source: u64,
     stream: Option<u64>,
+    stream_id: u32,
     engine: u32,
     correlation_id: u64,
     outermost_correlation_id: u64,
@@ -206,6 +212,7 @@ impl<W: Write> NdjsonWriter<W> {
             Event::Agent(info) => self.value(&agent_line(info)),
             Event::Queue(info) => self.value(&queue_line(info)),
             Event::CodeObject(info) => self.value(&code_object_line(info)),
+            Event::Stream(info) => self.value(&stream_line(info)),
             Event::Kernel(info) => self.value(&kernel_line(info)),
             Event::KernelClass(class) => {
                 let name = self.gpus.class_name(class);
@@ -222,7 +229,10 @@ impl<W: Write> NdjsonWriter<W> {
             }),
             Event::Call(call) => self.call(call),
             Event::Dispatch(dispatch) => self.dispatch(dispatch),
-            Event::Copy(copy) => self.value(&copy_line(copy)),
+            Event::Copy(copy) => {
+                let stream = self.gpus.stream(&copy.origin);
+                self.value(&copy_line(copy, stream))
+            }
             Event::Clocks(clocks) => self.value(&clocks_line("clocks", clocks)),
             Event::Notice(notice) => self.value(&json!({
                 "type": "notice", "time": notice.time, "text": notice.text,
@@ -289,6 +299,7 @@ impl<W: Write> NdjsonWriter<W> {
             queue: queue_id(dispatch.queue),
             packet_index: dispatch.index,
             stream: dispatch.origin.stream,
+            stream_id: self.gpus.stream(&dispatch.origin),
             correlation_id: dispatch.origin.innermost,
             outermost_correlation_id: dispatch.origin.outermost,
             external_id: dispatch.origin.external,
@@ -366,6 +377,17 @@ fn queue_line(info: &QueueInfo) -> Value {
         "packets": info.packets,
         "kfd_queue_id": info.kfd_id,
         "before_recording": info.is_older,
+    })
+}
+
+fn stream_line(info: &StreamInfo) -> Value {
+    json!({
+        "type": "stream",
+        "stream_id": info.number,
+        "pid": info.pid,
+        "stream": info.key.handle,
+        "tid": info.key.thread,
+        "since": info.since,
     })
 }
 
@@ -460,11 +482,12 @@ fn lifetime_line(lifetime: &Lifetime) -> Value {
     })
 }
 
-fn copy_line(copy: &Copy) -> CopyLine {
+fn copy_line(copy: &Copy, stream_id: u32) -> CopyLine {
     CopyLine {
         r#type: "copy",
         copy_id: copy.id,
         direction: copy.direction.name(),
+        direction_by: copy.known_by.map(KnownBy::name),
         bytes: copy.bytes,
         pid: copy.origin.pid,
         tid: copy.origin.tid,
@@ -473,6 +496,7 @@ fn copy_line(copy: &Copy) -> CopyLine {
         source_agent: copy.source_node,
         source: copy.source,
         stream: copy.origin.stream,
+        stream_id,
         engine: copy.engine,
         correlation_id: copy.origin.innermost,
         outermost_correlation_id: copy.origin.outermost,

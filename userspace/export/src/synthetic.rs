@@ -14,10 +14,11 @@ use gputrace_timeline::{
     driver::EVICTED,
     event::{Call, CallEnd, CounterSample, Event, FunctionInfo, ProcessInfo},
     gpu::{
-        AgentInfo, Copy, Direction, Dispatch, Estimate, GpuTime, KernelClass, KernelInfo, Lengths,
-        Mean, Origin, Quality, QueueInfo, Told, Window,
+        AgentInfo, Copy, Direction, Dispatch, Estimate, GpuTime, KernelClass, KernelInfo, KnownBy,
+        Lengths, Mean, Origin, Quality, QueueInfo, Told, Window,
     },
     observation::{FieldValue, Observation, ObservedField, Whose},
+    stream::{StreamInfo, StreamKey},
     synthetic::call,
 };
 
@@ -198,6 +199,17 @@ pub fn events() -> Vec<Event> {
         ]
         .map(kernel),
     );
+    events.extend([(1, 0xa0), (2, 0xb0)].map(|(number, handle)| {
+        Event::Stream(StreamInfo {
+            number,
+            pid: 100,
+            key: StreamKey {
+                handle,
+                thread: None,
+            },
+            since: 0,
+        })
+    }));
     let at = |us: u64| START + us * 1000;
     let launch = |function: u32, id, begin, end| {
         Event::Call(Call {
@@ -405,7 +417,7 @@ fn kernel((id, name, demangled, group_size): (u32, &str, &str, u32)) -> Event {
 
 fn copies() -> [Copy; 3] {
     let at = |us: u64| START + us * 1000;
-    let copy = |id, direction, (from, to), time: GpuTime| Copy {
+    let copy = |id, (direction, known_by), (from, to), time: GpuTime| Copy {
         id,
         origin: Origin {
             pid: 100,
@@ -419,6 +431,7 @@ fn copies() -> [Copy; 3] {
             external: None,
         },
         direction,
+        known_by,
         destination_node: to,
         source_node: from,
         destination: 0x7f00_9000,
@@ -431,19 +444,19 @@ fn copies() -> [Copy; 3] {
     [
         copy(
             1,
-            Direction::HostToDevice,
+            (Direction::HostToDevice, Some(KnownBy::Memory)),
             (Some(0), Some(1)),
             exact(at(150), at(250)),
         ),
         copy(
             2,
-            Direction::DeviceToHost,
+            (Direction::DeviceToHost, Some(KnownBy::Agents)),
             (Some(1), Some(0)),
             exact(at(100), at(150)),
         ),
         copy(
             3,
-            Direction::Unknown,
+            (Direction::Unknown, None),
             (None, None),
             submitted(at(30), false),
         ),

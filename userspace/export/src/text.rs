@@ -23,7 +23,7 @@ use gputrace_text::{
 use gputrace_timeline::{
     args,
     event::{Call, CallEnd, Event, LifetimeChange},
-    gpu::{Copy, Dispatch, GpuTime},
+    gpu::{Copy, Dispatch, GpuTime, KnownBy},
     observation::Observation,
 };
 
@@ -217,9 +217,14 @@ impl<W: Write> TextWriter<W> {
         self.begin(copy.time.begin, copy.origin.pid, copy.origin.tid)?;
         let [from, to] =
             [copy.source_node, copy.destination_node].map(|node| self.gpus.agent_title(node));
+        let doubt = match copy.known_by {
+            Some(KnownBy::Memory) => "",
+            Some(KnownBy::Agents) => " as its call says",
+            None => " as its call says, direction unknown",
+        };
         write!(
             self.line,
-            "copy of {} bytes from {from} to {to}",
+            "copy of {} bytes from {from} to {to}{doubt}",
             copy.bytes
         )?;
         self.time(&copy.time)

@@ -354,6 +354,7 @@ impl Exporter for Otf2Exporter {
             Event::Agent(_)
             | Event::Queue(_)
             | Event::CodeObject(_)
+            | Event::Stream(_)
             | Event::Kernel(_)
             | Event::KernelClass(_)
             | Event::Lifetime(_)

@@ -13,7 +13,7 @@ use gputrace_export::{
 use gputrace_timeline::{
     args,
     event::Call,
-    gpu::{Copy, Dispatch, GpuTime, Origin},
+    gpu::{Copy, Dispatch, GpuTime, KnownBy, Origin},
     observation::Observation,
 };
 use serde_json::{Map, Value};
@@ -147,6 +147,9 @@ const COPY: &[Column<Copy>] = &[
     }),
     ("corr_id", Number, |one, _| one.origin.external.into()),
     ("engine_mask", Number, |one, _| one.engine.into()),
+    ("direction_by", Text, |one, _| {
+        one.known_by.map(KnownBy::name).into()
+    }),
 ];
 
 /// Observations of the kernel and the driver.
@@ -302,7 +305,7 @@ fn agent_type<'a>(node: Option<u32>, known: &Known) -> Cell<'a> {
 }
 
 fn stream<'a>(origin: &Origin, known: &Known) -> Cell<'a> {
-    known.gpus.stream(origin.pid, origin.stream).into()
+    known.gpus.stream(origin).into()
 }
 
 /// The duration; null if it is unknown.

@@ -104,7 +104,6 @@ impl<W: Write> TraceWriter<W> {
                 report::recording(&mut self.out, recording)
             }
             Event::Function(info) => {
-                self.gpu.learn(event);
                 self.slices.function(info);
                 if !self.libraries.contains(&info.library) {
                     self.libraries.insert(info.library.clone());
@@ -122,7 +121,6 @@ impl<W: Write> TraceWriter<W> {
             }
             Event::Call(call) => {
                 self.now = self.now.max(call.end);
-                self.gpu.learn(event);
                 self.slices.call(out, tracks, call)
             }
             Event::Observation(one) => {
@@ -138,9 +136,11 @@ impl<W: Write> TraceWriter<W> {
                 self.now = self.now.max(lifetime.time);
                 lifetimes::change(out, tracks, lifetime)
             }
-            Event::Agent(_) | Event::Queue(_) | Event::CodeObject(_) | Event::Kernel(_) => {
-                self.gpu.event(out, event, self.now)
-            }
+            Event::Agent(_)
+            | Event::Queue(_)
+            | Event::CodeObject(_)
+            | Event::Stream(_)
+            | Event::Kernel(_) => self.gpu.event(out, event, self.now),
             Event::Dispatch(dispatch) => {
                 self.now = self.now.max(dispatch.origin.time).max(dispatch.time.end);
                 self.gpu.event(out, event, self.now)

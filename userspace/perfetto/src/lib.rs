@@ -55,9 +55,10 @@
 //!   | `grid`, `workgroup`, `grid_size`, `workgroup_size` | work-items by dimension, and in all |
 //!   | `thread_count`, `registers_per_thread`, `shared_mem_static`, `shared_mem_dynamic` | the same and more, by the names that Perfetto has for launches; bytes |
 //!   | `LDS_Block_Size`, `Scratch_Size`, `static_group_segment_size` | bytes of memory: what the dispatch has of both, and what the kernel declares |
-//!   | `agent`, `queue`, `hsa_queue_id`, `packet_index`, `dispatch_id`, `stream` | where it ran |
+//!   | `agent`, `queue`, `hsa_queue_id`, `packet_index`, `dispatch_id`, `stream` (the handle), `stream_ID` (its number, as rocprofv3's) | where it ran |
 //!   | `kernarg`, `completion_signal`, `barrier`, `read_later` | the packet |
 //!   | `src_agent`, `dst_agent`, `src_address`, `dst_address`, `copy_bytes`, `engine_mask`, `mb_per_s` | a copy |
+//!   | `direction_by` | what a copy's direction (`operation`) follows from: the `memory`, or only the `agents` that its call names |
 //!
 //!   With [`PerfettoOptions::native_events`] the work is there a second time as Perfetto's own GPU
 //!   events, which newer viewers show in a section for GPUs.

@@ -140,7 +140,7 @@ impl Calls {
             let position = position as i64;
             let extdata = match value {
                 ArgValue::Hex(handle) if name == "stream" => {
-                    let stream_id = gpus.stream(call.pid, Some(handle)).into();
+                    let stream_id = gpus.stream_of(call, handle).into();
                     Cow::Owned(json(&StreamExt { stream_id }))
                 }
                 _ => Cow::Borrowed("{}"),

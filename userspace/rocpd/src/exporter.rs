@@ -5,7 +5,10 @@ use gputrace_capture::meta::Recording;
 use gputrace_export::{
     ExportError, Exporter, Functions, Output, OutputDir, OutputError, OutputFile, gpu::Gpus,
 };
-use gputrace_timeline::event::{Call, Event};
+use gputrace_timeline::{
+    event::{Call, Event},
+    gpu::Origin,
+};
 use serde::Serialize;
 
 use crate::{
@@ -150,9 +153,9 @@ impl Context {
         Ok(self.events)
     }
 
-    /// The number of a stream.
-    pub(crate) fn stream(&self, pid: u32, handle: Option<u64>) -> i64 {
-        self.gpus.stream(pid, handle).into()
+    /// The number of the stream of work.
+    pub(crate) fn stream(&self, origin: &Origin) -> i64 {
+        self.gpus.stream(origin).into()
     }
 }
 
@@ -216,7 +219,7 @@ impl Writer {
         let context = &mut self.context;
         context.gpus.learn(event);
         match event {
-            Event::Recording(_) | Event::Agent(_) => Ok(()),
+            Event::Recording(_) | Event::Agent(_) | Event::Stream(_) => Ok(()),
             Event::Function(info) => {
                 context.functions.learn(info);
                 report::function(context, info)

@@ -13,7 +13,7 @@ use gputrace_export::{
     lengths::Length,
 };
 use gputrace_timeline::gpu::{
-    CodeObjectInfo, Copy, Dispatch, GpuTime, KernelClass, KernelInfo, QueueInfo,
+    CodeObjectInfo, Copy, Dispatch, GpuTime, KernelClass, KernelInfo, KnownBy, QueueInfo,
 };
 use rusqlite::params;
 use serde::Serialize;
@@ -71,7 +71,7 @@ pub(crate) struct Work {
     dispatch_rows: Rows<22>,
     all_dispatches_rows: Rows<30>,
     copy_rows: Rows<15>,
-    all_copies_rows: Rows<27>,
+    all_copies_rows: Rows<28>,
     kernel_sql: String,
     /// Process and description of the queues in use, by [`QueueInfo::number`].
     queues: BTreeMap<u32, (u32, Option<QueueInfo>)>,
@@ -117,7 +117,7 @@ impl Work {
                 "id, event_id, quality, unfinished, direction, pid, tid, dst_agent_id, \
                  dst_address, src_agent_id, src_address, size, stream_id, stream_handle, engine_mask, stack_id, \
                  outermost_stack_id, submit, start, \"end\", start_earliest, start_latest, end_earliest, end_latest, \
-                 completion_signal, duration, duration_error",
+                 completion_signal, duration, duration_error, direction_by",
             ),
             kernel_sql: identity.fill(
                 "INSERT OR REPLACE INTO rocpd_info_kernel_symbol{uuid} (id, nid, pid, code_object_id, kernel_name, \
@@ -261,7 +261,7 @@ impl Work {
         }
         let kernel = self.kernel_row(context, dispatch)?;
         let queue = int(queue_id(dispatch.queue));
-        let stream = context.stream(origin.pid, origin.stream);
+        let stream = context.stream(origin);
         let event = if time.is_drawn() {
             let stack = (origin.innermost, origin.innermost);
             let event = context.event(Domain::KernelDispatch.name(), stack, "{}")?;
@@ -385,7 +385,7 @@ impl Work {
         context.who.seen(origin.pid, origin.tid);
         let to = self.agent(context, copy.destination_node);
         let from = self.agent(context, copy.source_node);
-        let stream = context.stream(origin.pid, origin.stream);
+        let stream = context.stream(origin);
         let direction = copy.direction.name();
         let event = if time.is_drawn() {
             let stack = (origin.innermost, origin.innermost);
@@ -443,6 +443,7 @@ impl Work {
             int(copy.signal),
             length.map(|length| int(length.ns)),
             length.map(|length| length.error().ceil() as i64),
+            copy.known_by.map(KnownBy::name),
         ];
         self.all_copies_rows.add(&context.database, row)
     }

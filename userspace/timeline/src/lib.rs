@@ -45,5 +45,5 @@ pub use derive::{
     status,
     unseen::{COLLECTION_PERIOD, WORK_NOT_SEEN},
 };
-pub use model::{event, extent, gpu, observation, request, tally, tally::Tally, values};
+pub use model::{event, extent, gpu, observation, request, stream, tally, tally::Tally, values};
 pub use timeline::Timeline;

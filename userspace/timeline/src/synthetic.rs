@@ -16,6 +16,7 @@ use gputrace_abi::{
     record::{
         LONG_SPAN_SIZE, LongSpan, RecordHeader, SPAN_SIZE, Span, TASK_SIZE, Task, kind, span_flags,
     },
+    values::{VALUE_SIZE, Value, value_flags},
 };
 use gputrace_capture::{
     CaptureWriter, Meta,
@@ -24,7 +25,10 @@ use gputrace_capture::{
 };
 use zerocopy::{Immutable, IntoBytes};
 
-use crate::model::event::{Call, CallEnd};
+use crate::model::{
+    event::{Call, CallEnd},
+    values::{Pointee, PointeeData},
+};
 
 /// A capture under construction.
 #[derive(Debug)]
@@ -81,8 +85,13 @@ impl Synthetic {
         self.raw(record.as_bytes())
     }
 
-    /// Adds a call.
+    /// Adds a call, after the bytes that were read of its arguments.
     pub fn call(&mut self, call: &Call) -> &mut Self {
+        for pointee in &call.pointees {
+            if let PointeeData::Bytes(bytes) = &pointee.data {
+                self.raw(&value_record(call, pointee, bytes));
+            }
+        }
         self.raw(&call_record(call))
     }
 
@@ -197,6 +206,31 @@ pub fn call_record(call: &Call) -> Vec<u8> {
     } else {
         span.as_bytes().to_vec()
     }
+}
+
+/// The record that decodes to an argument of `call` of which these bytes were read.
+fn value_record(call: &Call, pointee: &Pointee, bytes: &[u8]) -> Vec<u8> {
+    let size = (VALUE_SIZE + bytes.len()).next_multiple_of(8);
+    let value = Value {
+        header: RecordHeader {
+            size: size as u16,
+            kind: kind::VALUE,
+            domain: Domain::ArgumentData.id(),
+            cpu: call.cpu,
+        },
+        correlation: call.correlation,
+        pid: call.pid,
+        length: bytes.len() as u16,
+        word: pointee.word,
+        flags: if pointee.at_return {
+            value_flags::AT_RETURN
+        } else {
+            0
+        },
+    };
+    let mut record = [value.as_bytes(), bytes].concat();
+    record.resize(size, 0);
+    record
 }
 
 /// The complete account of a recording that contains all of `calls` and lost `dropped`, given as

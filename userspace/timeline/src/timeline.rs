@@ -50,14 +50,17 @@ use crate::{
         group::{Collection, Due, Group},
         memory::Memory,
         pasids::Pasids,
+        placements::Placements,
         processes::Processes,
         ranges::Ranges,
+        streams::Streams,
         unseen::Unseen,
         work::{Scout, Work, knowledge::Collected},
     },
     model::{
         event::{CallEnd, Event, FunctionInfo},
         gpu::Dispatch,
+        item::Item,
         tally::Tally,
     },
 };
@@ -84,15 +87,20 @@ pub struct Timeline<R> {
     /// Whether queues are followed only for their scratch memory.
     hides_dispatches: bool,
     memory: Memory,
+    placements: Placements,
     before: Before,
     communicators: Communicators,
     collecting: Collection,
     group: Group,
     processes: Processes,
     work: Work,
+    /// The epoch up to which `work` may go on when the group has been emitted: calls in it say
+    /// where memory is.
+    epoch: Option<u64>,
     deferred: Deferred,
     failures: Failures,
     unseen: Unseen,
+    streams: Streams,
     /// Numbers of the driver requests that have been described.
     requests: BTreeSet<u8>,
     formats: Formats,
@@ -196,15 +204,18 @@ impl<R: Read + Seek> Timeline<R> {
             ranges: Ranges::default(),
             hides_dispatches,
             memory,
+            placements: Placements::default(),
             before: Before::default(),
             communicators: Communicators::default(),
             collecting: Collection::default(),
             group: Group::default(),
             processes: Processes::default(),
             work,
+            epoch: None,
             deferred: Deferred::default(),
             failures: Failures::default(),
             unseen: Unseen::default(),
+            streams: Streams::default(),
             requests: BTreeSet::new(),
             formats: Formats::default(),
             driver: DriverEvents::default(),
@@ -292,12 +303,13 @@ impl<R: Read + Seek> Timeline<R> {
         match meta {
             Meta::Epoch(epoch) => {
                 self.collecting.release(epoch.time, &mut self.group);
-                self.work.advance(epoch.time, &mut self.held);
+                self.epoch = Some(epoch.time);
             }
             Meta::Library(library) => {
                 for info in functions(*library) {
                     self.ranges.function(&info);
                     self.memory.function(&info);
+                    self.placements.function(&info);
                     self.before.function(&info);
                     self.unseen.function(&info);
                     self.communicators.function(&info);
@@ -338,7 +350,8 @@ impl<R: Read + Seek> Timeline<R> {
             | Meta::GpuClock(_)
             | Meta::Queue(_)
             | Meta::AgentHandle(_)
-            | Meta::CodeObject(_) => {
+            | Meta::CodeObject(_)
+            | Meta::Pause(_) => {
                 self.work.learn(meta, &mut self.ready);
             }
             // Already known, unless the recording is still running.
@@ -372,6 +385,7 @@ impl<R: Read + Seek> Timeline<R> {
         self.deferred.seen(event);
         self.before.seen(event);
         self.unseen.seen(event);
+        self.streams.seen(event);
         let is_hidden = self.hides_dispatches && matches!(event, Event::Dispatch(_));
         let is_shown = !is_hidden && self.ranges.annotate(event);
         if is_shown && let Event::Dispatch(dispatch) = event {
@@ -449,9 +463,12 @@ impl<R: Read + Seek> Iterator for Timeline<R> {
 
     fn next(&mut self) -> Option<Self::Item> {
         loop {
+            if let Some(event) = self.streams.next() {
+                return Some(Ok(event));
+            }
             if let Some(mut event) = self.ready.pop_front() {
                 if self.annotate(&mut event) {
-                    return Some(Ok(event));
+                    return Some(Ok(self.streams.announced(event)));
                 }
                 continue;
             }
@@ -465,6 +482,9 @@ impl<R: Read + Seek> Iterator for Timeline<R> {
                     }
                     self.communicators.call(&mut call);
                     self.before.call(&call);
+                    if let Some(change) = self.placements.call(&call) {
+                        self.work.take(Item::Placement(change));
+                    }
                     if !self.memory.call(&call, &mut self.ready) {
                         continue;
                     }
@@ -472,7 +492,7 @@ impl<R: Read + Seek> Iterator for Timeline<R> {
                     if self.ready.is_empty() && self.ranges.passes(&mut call) {
                         let mut event = Event::Call(call);
                         if self.annotate(&mut event) {
-                            return Some(Ok(event));
+                            return Some(Ok(self.streams.announced(event)));
                         }
                         continue;
                     }
@@ -512,6 +532,10 @@ impl<R: Read + Seek> Iterator for Timeline<R> {
                     continue;
                 }
                 None => {}
+            }
+            if let Some(epoch) = self.epoch.take() {
+                self.work.advance(epoch, &mut self.held);
+                continue;
             }
             match self.state {
                 State::Reading => {

@@ -111,7 +111,7 @@ impl Summary {
             Event::Thread(thread) => {
                 self.threads.insert(thread.tid, thread.name.clone());
             }
-            Event::Lifetime(_) | Event::Clocks(_) => {}
+            Event::Stream(_) | Event::Lifetime(_) | Event::Clocks(_) => {}
         }
     }
 

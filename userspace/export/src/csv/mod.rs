@@ -5,10 +5,10 @@
 //! * `NAME_kernel_trace.csv` and `NAME_memory_copy_trace.csv`: one row per kernel dispatch or copy
 //!   whose times are real, that is of quality `exact` or `sampled`. Rows are in no particular
 //!   order, as rocprofv3's. `Correlation_Id` is that of the innermost call that submitted the work,
-//!   0 if none is recorded. `Stream_Id` numbers the recording's streams from 1 in order of their
-//!   first appearance, as in all formats; 0 is a null stream or an unknown one. `Queue_Id` counts
-//!   from 1. An unknown agent is empty. A kernel that was not found has `Kernel_Id` 0 and its
-//!   address as its name.
+//!   0 if none is recorded. `Stream_Id` numbers the recording's streams, not their handles, from 1
+//!   in order of their first appearance, as in all formats; 0 is a null stream or an unknown one.
+//!   `Queue_Id` counts from 1. An unknown agent is empty. A kernel that was not found has
+//!   `Kernel_Id` 0 and its address as its name.
 //! * `NAME_kernel_trace_quality.csv` and `NAME_memory_copy_trace_quality.csv`: every dispatch and
 //!   every copy, including those of which only the submission is known, see below.
 //! * `NAME_kernel_names.csv`: the mangled name of each kernel that ran, by `Kernel_Id`. All other
@@ -58,6 +58,7 @@
 //! | `Start_Earliest`, `Start_Latest`, `End_Earliest`, `End_Latest` | the windows in which it is proven to have begun and ended; a `Latest` is empty if nothing proves that it has |
 //! | `Start_Uncertainty`, `End_Uncertainty` | by how much the timestamp can be wrong at most; empty without a `Latest` |
 //! | `Correlation_Id`, `Outermost_Correlation_Id` | of the innermost and the outermost call that asked for it, 0 if none is recorded |
+//! | `Direction_By` | what the direction of a copy follows from: `memory`, where the memory is; `agents`, only the agents that the call names; empty if the direction is unknown |
 //! | `Packet_Index` | index of the packet in its queue |
 //! | `Group_Segment_Size` | bytes of LDS of a workgroup, dynamic included |
 //! | `Read_Later` | `true` if the packet was read from the ring after the doorbell |

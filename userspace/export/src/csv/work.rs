@@ -12,7 +12,7 @@ use gputrace_abi::domain::Domain;
 use gputrace_capture::gpu::{AgentKind, Kernel};
 use gputrace_timeline::{
     event::Event,
-    gpu::{AgentInfo, Copy, Dispatch, GpuTime, KernelClass, Origin, RuntimeKernel},
+    gpu::{AgentInfo, Copy, Dispatch, GpuTime, KernelClass, KnownBy, Origin, RuntimeKernel},
 };
 
 use super::{
@@ -161,6 +161,9 @@ const COPY_QUALITY: &[Column<Copy>] = &[
     ("Quality", |row| row.work.time.quality.name().into()),
     ("Unfinished", |row| row.work.time.unfinished.into()),
     ("Direction", |row| row.work.direction.name().into()),
+    ("Direction_By", |row| {
+        row.work.known_by.map(KnownBy::name).into()
+    }),
     ("Process_Id", |row| row.work.origin.pid.into()),
     ("Thread_Id", |row| row.work.origin.tid.into()),
     ("Stream_Id", |row| stream(row.gpus, &row.work.origin)),
@@ -302,7 +305,7 @@ fn agent_field<'a>(info: &'a AgentInfo, name: &str, column: AgentColumn) -> Fiel
 }
 
 fn stream(gpus: &Gpus, origin: &Origin) -> Field<'static> {
-    gpus.stream(origin.pid, origin.stream).into()
+    gpus.stream(origin).into()
 }
 
 pub(super) fn kernel(row: &Row<'_, Dispatch>, what: fn(&Kernel) -> u32) -> Field<'static> {

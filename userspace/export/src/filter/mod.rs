@@ -229,6 +229,7 @@ impl Filter {
                 wanted
             }
             Event::Process(info) => asked(&self.options.pids, info.pid),
+            Event::Stream(info) => asked(&self.options.pids, info.pid),
             Event::KernelClass(class) => asked(&self.options.pids, class.pid),
             Event::Thread(info) => self.wants_task(info.pid, info.tid),
             Event::Lifetime(lifetime) => {

@@ -372,7 +372,7 @@ impl Exporter for JsonExporter {
                 }
             }
             Event::Copy(copy) => {
-                let stream = self.gpus.stream(copy.origin.pid, copy.origin.stream);
+                let stream = self.gpus.stream(&copy.origin);
                 let array = array("memory_copy", copy.time.is_drawn());
                 let record = CopyRecord::new(copy, stream);
                 let name = copy.direction.name();
@@ -401,7 +401,7 @@ impl Exporter for JsonExporter {
                 let record = ClassRecord::new(class, &name);
                 self.records.push((class.pid, CLASSES), &record)?;
             }
-            Event::Agent(_) | Event::Queue(_) => {}
+            Event::Agent(_) | Event::Queue(_) | Event::Stream(_) => {}
         }
         Ok(())
     }

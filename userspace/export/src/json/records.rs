@@ -3,7 +3,7 @@
 use gputrace_abi::domain::Domain;
 use gputrace_timeline::{
     args::ArgValue,
-    gpu::{Copy, Direction, Dispatch, GpuTime, Origin, Window},
+    gpu::{Copy, Direction, Dispatch, GpuTime, KnownBy, Origin, Window},
 };
 use serde::Serialize;
 
@@ -310,7 +310,7 @@ pub(crate) struct DispatchRecord {
 
 impl DispatchRecord {
     pub(crate) fn new(dispatch: &Dispatch, info: DispatchInfo, gpus: &Gpus) -> Self {
-        let stream = gpus.stream(dispatch.origin.pid, dispatch.origin.stream);
+        let stream = gpus.stream(&dispatch.origin);
         Self {
             size: DISPATCH_SIZE,
             kind: kind(Some(Domain::KernelDispatch)),
@@ -347,6 +347,7 @@ struct CopyNotes {
     outermost_correlation_id: u64,
     completion_signal: u64,
     engine_mask: u32,
+    direction_by: Option<&'static str>,
 }
 
 /// A copy.
@@ -398,6 +399,7 @@ impl CopyRecord {
                 outermost_correlation_id: copy.origin.outermost,
                 completion_signal: copy.signal,
                 engine_mask: copy.engine,
+                direction_by: copy.known_by.map(KnownBy::name),
             },
         }
     }

@@ -7,8 +7,8 @@
 //!
 //! As in rocprofv3, regular expressions match anywhere in the name as shown, though not in the name
 //! of a range after which a kernel is named. Iterations count the dispatches of one kernel from 1
-//! on. A kernel here means a name in a process. Only dispatches are filtered: API calls, copies and
-//! the kernels themselves stay.
+//! on. A kernel here means a name on an agent in a process. Only dispatches are filtered: API
+//! calls, copies and the kernels themselves stay.
 
 mod iterations;
 mod rename;
@@ -88,7 +88,8 @@ pub struct KernelFilter {
     pub include: Option<Regex>,
     /// Hide kernels whose names match.
     pub exclude: Option<Regex>,
-    /// Show only these dispatches of each kernel in each process, counted in order of submission.
+    /// Show only these dispatches of each kernel on each agent in each process, counted in order of
+    /// submission.
     pub iterations: Option<Iterations>,
 }
 
@@ -140,7 +141,7 @@ impl fmt::Display for LeftOut {
 /// What a dispatch runs: a known kernel, or one that was not found, by process and address.
 type Runs = Result<u32, (u32, u64)>;
 
-/// Dispatches of one name in one process.
+/// Dispatches of one name on one agent in one process.
 #[derive(Debug, Default)]
 struct Instances {
     /// Number of dispatches before all waiting ones, counted up to the highest iteration asked for.
@@ -159,9 +160,9 @@ pub(crate) struct KernelStage {
     options: KernelOptions,
     rename: Rename,
     kernels: Gpus,
-    /// Number of each wanted name in a process; `None` for names that are not wanted.
-    known: HashMap<Runs, Option<usize>>,
-    numbers: HashMap<(u32, String), usize>,
+    /// Number of each wanted name on an agent in a process; `None` for names that are not wanted.
+    known: HashMap<(Runs, Option<u32>), Option<usize>>,
+    numbers: HashMap<(u32, Option<u32>, String), usize>,
     instances: Vec<Instances>,
     /// Ids of the dispatches that have come.
     arrived: Intervals,
@@ -220,6 +221,12 @@ impl KernelStage {
                     self.kernels.learn(&event);
                 }
                 give(event);
+            }
+            Event::Queue(info) => {
+                if !self.options.filter.is_empty() {
+                    self.kernels.learn(&event);
+                }
+                give(Event::Queue(info));
             }
             Event::Agent(mut info) => {
                 info.label = self.options.agents.label(&info);
@@ -331,10 +338,12 @@ impl KernelStage {
         }
     }
 
-    /// The number of a dispatch's name in its process; `None` if the name is not wanted.
+    /// The number of a dispatch's name on its agent in its process; `None` if the name is not
+    /// wanted.
     fn instances_of(&mut self, dispatch: &Dispatch) -> Option<usize> {
         let pid = dispatch.origin.pid;
-        let runs = dispatch.kernel.ok_or((pid, dispatch.kernel_object));
+        let node = self.kernels.node_of(dispatch);
+        let runs = (dispatch.kernel.ok_or((pid, dispatch.kernel_object)), node);
         if let Some(known) = self.known.get(&runs) {
             return *known;
         }
@@ -343,7 +352,8 @@ impl KernelStage {
         self.left_out.any_name |= wanted;
         let number = wanted.then(|| {
             let next = self.instances.len();
-            let number = *self.numbers.entry((pid, name.into_owned())).or_insert(next);
+            let key = (pid, node, name.into_owned());
+            let number = *self.numbers.entry(key).or_insert(next);
             if number == next {
                 self.instances.push(Instances::default());
             }

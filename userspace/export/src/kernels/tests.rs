@@ -3,7 +3,10 @@
 use std::collections::HashMap;
 
 use gputrace_capture::meta::{End, EndReason};
-use gputrace_timeline::event::{Call, RangeKind};
+use gputrace_timeline::{
+    event::{Call, RangeKind},
+    gpu::QueueInfo,
+};
 use proptest::prelude::*;
 
 use super::*;
@@ -62,12 +65,13 @@ fn without_options_nothing_changes() {
 
 #[test]
 fn names_and_filters_work_together() {
-    // Dispatch 6 is of `hang`, 8 of an unknown kernel, the others are of `add(float*, float*)`.
+    // Dispatch 6 is of `hang`, 8 of an unknown kernel, the others are of `add(float*, float*)`, but
+    // 7 is on an unknown agent.
     for (options, expected) in [
         (filter("^add", "", ""), vec![1, 2, 3, 4, 5, 7]),
         (filter("", "add", ""), vec![6, 8]),
         (filter("float", "add", ""), vec![]),
-        (filter("", "", "[1,[3-4]]"), vec![1, 3, 4, 6, 8]),
+        (filter("", "", "[1,[3-4]]"), vec![1, 3, 4, 6, 7, 8]),
         (filter("^add", "", "2"), vec![2]),
         (filter("unknown kernel 0x7f", "", ""), vec![8]),
         (
@@ -101,6 +105,31 @@ fn names_and_filters_work_together() {
         };
         assert_eq!(rest(&given), rest(&events()));
     }
+}
+
+#[test]
+fn each_agent_has_its_own_iterations() {
+    let queue = |number, node_id| {
+        Event::Queue(QueueInfo {
+            number,
+            node_id: Some(node_id),
+            ..QueueInfo::default()
+        })
+    };
+    let mut events = events();
+    events.retain(|event| !matches!(event, Event::Dispatch(_)));
+    let end = events.split_off(events.len() - 2);
+    events.extend([queue(5, 1), queue(6, 2)]);
+    // A name that both GPUs have, as one code object each; the agent is that of the queue.
+    events.extend((1..=6).map(|id| {
+        let mut work = dispatch(id, START, exact(START, START + 1));
+        (work.node_id, work.queue) = (None, if id <= 3 { 5 } else { 6 });
+        Event::Dispatch(Box::new(work))
+    }));
+    events.extend(end);
+    let shown = |iterations| ids(&apply(filter("", "", iterations), events.clone()).0);
+    assert_eq!(shown("1"), [1, 4]);
+    assert_eq!(shown("[2-3]"), [2, 3, 5, 6]);
 }
 
 #[test]
@@ -142,7 +171,7 @@ fn an_early_end_is_told_too() {
     cut.truncate(cut.len() - 2);
     let (given, _) = apply(filter("", "", "1"), cut);
     assert_eq!(notices(&given).len(), 1);
-    assert_eq!(ids(&given), [1, 6, 8]);
+    assert_eq!(ids(&given), [1, 6, 7, 8]);
 }
 
 #[test]
@@ -170,7 +199,7 @@ proptest! {
     #[test]
     fn iterations_are_those_of_submission_whatever_the_order(
         work in Just((1..60_u64).collect::<Vec<_>>()).prop_shuffle(),
-        kernels in proptest::collection::vec((1_u32..4, 1_u32..3), 60),
+        kernels in proptest::collection::vec((1_u32..4, 1_u32..3, 1_u32..3), 60),
         ranges in proptest::collection::vec((1_u64..12, 0_u64..5), 1..4),
         missing in 0_u64..80,
     ) {
@@ -181,7 +210,7 @@ proptest! {
         let options = filter("", "", &text.join(","));
         let iterations = options.filter.iterations.clone().unwrap();
         let of = |id: u64| kernels[usize::try_from(id).unwrap()];
-        let mut seen: HashMap<(u32, u32), u64> = HashMap::new();
+        let mut seen: HashMap<(u32, u32, u32), u64> = HashMap::new();
         let mut expected = Vec::new();
         for id in (1..60).filter(|id| *id != missing) {
             let count = seen.entry(of(id)).or_default();
@@ -194,9 +223,10 @@ proptest! {
             .into_iter()
             .filter(|id| *id != missing)
             .map(|id| {
-                let (object, pid) = of(id);
+                let (object, pid, node) = of(id);
                 let mut work = dispatch(id, START, exact(START, START + 1));
                 work.origin.pid = pid;
+                work.node_id = Some(node);
                 work.kernel = None;
                 work.kernel_object = object.into();
                 Event::Dispatch(Box::new(work))

@@ -17,6 +17,7 @@ pub(super) struct Counters {
     functions: u32,
     queues: u32,
     kernels: u32,
+    streams: u32,
     classes: u32,
     code_objects: u32,
     dispatches: u64,
@@ -127,6 +128,15 @@ impl Names {
                 info.id = self.code_object(info.id, counters);
                 info.code_object.pid = self.task(info.code_object.pid);
                 info.code_object.time = clock.apply(info.code_object.time);
+            }
+            Event::Stream(info) => {
+                counters.streams += 1;
+                info.number = counters.streams;
+                info.pid = self.task(info.pid);
+                info.key.thread = info.key.thread.map(|tid| self.task(tid));
+                if info.since != 0 {
+                    info.since = clock.apply(info.since);
+                }
             }
             Event::Kernel(info) => {
                 info.id = self.kernel(info.id, counters);

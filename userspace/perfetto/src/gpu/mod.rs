@@ -141,11 +141,6 @@ impl GpuWork {
         }
     }
 
-    /// Learns of streams from a function or a call.
-    pub(crate) fn learn(&mut self, event: &Event) {
-        self.gpus.learn(event);
-    }
-
     /// Takes an event about GPUs. `now` is the latest time seen, ns.
     pub(crate) fn event<W: Write>(
         &mut self,
@@ -252,7 +247,7 @@ impl GpuWork {
             node: gpus.node_of(dispatch),
             part: match options.grouping {
                 GpuGrouping::Queues => Part::Queue(dispatch.queue),
-                GpuGrouping::Streams => stream(&dispatch.origin),
+                GpuGrouping::Streams => stream(gpus, &dispatch.origin),
             },
             native: native.then_some(dispatch.id.wrapping_mul(2)),
             launch: native.then(|| notes::native_launch(gpus, dispatch)),
@@ -285,7 +280,7 @@ impl GpuWork {
             node: copy_node(copy),
             part: match options.grouping {
                 GpuGrouping::Queues => Part::All,
-                GpuGrouping::Streams => stream(&copy.origin),
+                GpuGrouping::Streams => stream(gpus, &copy.origin),
             },
             native: native.then_some(copy.id.wrapping_mul(2).wrapping_add(1)),
             launch: None,
@@ -299,10 +294,10 @@ impl GpuWork {
     }
 }
 
-fn stream(origin: &Origin) -> Part {
+fn stream(gpus: &Gpus, origin: &Origin) -> Part {
     Part::Stream {
         pid: origin.pid,
-        stream: origin.stream.filter(|handle| *handle != 0),
+        number: gpus.stream(origin),
     }
 }
 
@@ -341,7 +336,7 @@ fn draw<W: Write>(
             event.flow(span.origin.innermost);
         }
         let mut annotations = event.annotations();
-        notes::common(&mut annotations, span.origin, time);
+        notes::common(&mut annotations, gpus, span.origin, time);
         notes(&mut annotations);
     })?;
     if kind == EventType::SliceBegin {

@@ -181,7 +181,12 @@ impl Known {
 }
 
 /// Adds who submitted the work and when, and how well its times are known.
-pub(super) fn common(annotations: &mut Annotations<'_>, origin: &Origin, time: &GpuTime) {
+pub(super) fn common(
+    annotations: &mut Annotations<'_>,
+    gpus: &Gpus,
+    origin: &Origin,
+    time: &GpuTime,
+) {
     annotations.named_text("quality", time.quality.name());
     for (name, value) in [
         ("begin_ns", time.begin),
@@ -192,6 +197,7 @@ pub(super) fn common(annotations: &mut Annotations<'_>, origin: &Origin, time: &
         ("outermost_corr_id", origin.outermost),
         ("pid", origin.pid.into()),
         ("tid", origin.tid.into()),
+        ("stream_ID", gpus.stream(origin).into()),
     ] {
         annotations.named(name, Value::Uint(value));
     }
@@ -348,6 +354,9 @@ fn kernel(annotations: &mut Annotations<'_>, info: &KernelInfo) {
 pub(super) fn copy(annotations: &mut Annotations<'_>, known: &mut Known, gpus: &Gpus, copy: &Copy) {
     annotations.named_text("kind", Domain::MemoryCopy.name());
     annotations.named_text("operation", copy.direction.name());
+    if let Some(known_by) = copy.known_by {
+        annotations.named_text("direction_by", known_by.name());
+    }
     known.agent(annotations, "src_agent", gpus, copy.source_node);
     known.agent(annotations, "dst_agent", gpus, copy.destination_node);
     annotations.named("copy_id", Value::Uint(copy.id));

@@ -53,10 +53,10 @@ pub(super) enum Part {
     All,
     /// Work of the queue with this number.
     Queue(u32),
-    /// Work of a process's stream.
+    /// Work of a process's stream; number 0 is a null stream or an unknown one.
     Stream {
         pid: u32,
-        stream: Option<u64>,
+        number: u32,
     },
 }
 
@@ -82,9 +82,7 @@ impl RowKey {
         let part = match self.part {
             Part::All => String::new(),
             Part::Queue(number) => format!(" QUEUE {}", queue_id(number)),
-            Part::Stream { pid, stream } => {
-                format!(" STREAM {} of process {pid}", gpus.stream(pid, stream))
-            }
+            Part::Stream { pid, number } => format!(" STREAM {number} of process {pid}"),
         };
         let rest = if self.timed {
             String::new()

@@ -163,6 +163,7 @@ fn a_kernel_has_everything_that_is_known_of_it() {
         ("copy_bytes", "1048576"),
         ("mb_per_s", "10485"),
         ("stream", "0xb0"),
+        ("stream_ID", "2"),
     ] {
         assert_eq!(copy.note(name), value, "{name}");
     }

@@ -374,7 +374,8 @@ CREATE TABLE gputrace_copy{uuid} (
     end_latest BIGINT,
     completion_signal INTEGER NOT NULL,
     duration BIGINT,                            -- as in gputrace_dispatch
-    duration_error BIGINT
+    duration_error BIGINT,
+    direction_by TEXT                           -- memory, agents (that the call names); NULL if unknown
 );
 
 -- How busy each GPU was with kernels, as in the summary. Times are ns; NULL where nothing tells.

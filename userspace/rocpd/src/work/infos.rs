@@ -195,10 +195,11 @@ pub(super) fn write_streams(context: &mut Context) -> Result<(), ExportError> {
     let (node, main) = (context.node, context.main);
     let default = params![0, node, main, "Default Stream", "{}"];
     context.database.insert(&sql, default)?;
-    for ((pid, handle), id) in context.gpus.streams().iter().zip(1_i64..) {
-        context.who.process(*pid);
-        let extdata = json!({"handle": handle}).to_string();
-        let values = params![id, node, pid, format!("Stream {id}"), extdata];
+    for stream in context.gpus.streams() {
+        let id = stream.number;
+        context.who.process(stream.pid);
+        let extdata = json!({"handle": stream.key.handle}).to_string();
+        let values = params![id, node, stream.pid, format!("Stream {id}"), extdata];
         context.database.insert(&sql, values)?;
     }
     Ok(())

@@ -32,13 +32,16 @@ pub fn plan(
 ) -> Result<LibraryPlan, ElfError> {
     let mut plan = file.plan(&|name: &str| {
         let name = gputrace_catalog::plain_name(name);
-        // The functions that allocate memory are also needed if only memory is recorded. They are
-        // then recorded in its domain, so that their calls are neither shown nor counted among the
-        // requested ones.
+        // The functions that allocate memory are also needed if only memory is recorded, and those
+        // that say where memory is, for the directions of copies. They are then recorded in the
+        // domain of memory, so that their calls are neither shown nor counted among the requested
+        // ones.
         let of_memory = || {
             domains.contains(&Domain::MemoryAllocation)
                 && (gputrace_catalog::memory::allocation(name).is_some()
                     || gputrace_catalog::hip_memory::hip_allocation(name).is_some())
+                || domains.contains(&Domain::MemoryCopy)
+                    && gputrace_catalog::placement::placement(name).is_some()
         };
         let domain = gputrace_catalog::classify(name)?;
         if domains.contains(&domain) && functions.wants(name) {

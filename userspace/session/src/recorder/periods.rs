@@ -5,6 +5,7 @@
 //! programs skip whatever begins outside a period, including its return; the accounts do not
 //! contain it.
 
+use gputrace_capture::meta::Pause;
 use gputrace_collect::clocks;
 use gputrace_timeline::COLLECTION_PERIOD;
 use std::{collections::VecDeque, time::Duration};
@@ -84,6 +85,8 @@ pub(crate) struct Course {
     begun: u64,
     /// Beginning of the current period, ns `CLOCK_BOOTTIME`.
     since: Option<u64>,
+    /// End of the last period, ns `CLOCK_BOOTTIME`.
+    ended: Option<u64>,
     /// Total time of the periods that are over, ns.
     recorded: u64,
 }
@@ -121,6 +124,12 @@ impl Course {
         (self.begun <= TOLD).then_some(text)
     }
 
+    /// The time without recording before the current period, if it is not the first one.
+    pub(crate) fn pause(&self) -> Option<Pause> {
+        let (from, to) = self.ended.zip(self.since)?;
+        Some(Pause { from, to })
+    }
+
     /// Remark on all periods at the end of the recording, which ends at `time`.
     pub(crate) fn summary(mut self, time: u64) -> String {
         self.close(time);
@@ -137,6 +146,7 @@ impl Course {
     fn close(&mut self, time: u64) {
         if let Some(since) = self.since.take() {
             self.recorded += time.saturating_sub(since);
+            self.ended = Some(time);
         }
     }
 }
@@ -175,6 +185,20 @@ mod tests {
         let for_ever = [(0, true), (3, false)].repeat(4);
         assert_eq!(switches(&[period(0, 3, 0), period(1, 1, 1)]), for_ever[..7]);
         assert_eq!(switches(&[]), []);
+    }
+
+    #[test]
+    fn pauses_are_between_periods() {
+        let mut course = Course::default();
+        let mut after = |on, time| {
+            course.switched(on, time);
+            course.pause().map(|pause| (pause.from, pause.to))
+        };
+        assert_eq!(after(true, 10), None);
+        assert_eq!(after(false, 20), None);
+        assert_eq!(after(true, 30), Some((20, 30)));
+        assert_eq!(after(false, 40), None);
+        assert_eq!(after(true, 50), Some((40, 50)));
     }
 
     #[test]

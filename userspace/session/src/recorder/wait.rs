@@ -168,6 +168,9 @@ impl Recorder<'_> {
             self.collector
                 .send(Command::Meta(Box::new(Notice { time, text }.into())));
         }
+        if let Some(pause) = self.course.pause() {
+            self.collector.send(Command::Meta(Box::new(pause.into())));
+        }
     }
 
     /// Runs once a second. Forgets processes that have ended, because their ids can be reused.

@@ -17,15 +17,13 @@ use gputrace_catalog::memory::{Allocation, allocation};
 use gputrace_text::tables::{bytes, count};
 
 use self::hip::HipMemory;
-use crate::model::{
-    event::{Call, CallEnd, Event, FunctionInfo},
-    observation::{FieldValue, Observation, ObservedField, Whose},
-    values::PointeeData,
+use crate::{
+    derive::placements::owner,
+    model::{
+        event::{Call, CallEnd, Event, FunctionInfo},
+        observation::{FieldValue, Observation, ObservedField, Whose},
+    },
 };
-
-/// Offsets of the words with node and kind in the bytes that are read of an agent, see
-/// [`gputrace_abi::gpu::AGENT_WORDS`]. The bytes begin at the first of these words.
-const AGENT_WORDS: [usize; 2] = [0, 24];
 
 /// Maximum number of calls remembered.
 const MOST_LATEST: usize = 1 << 16;
@@ -134,8 +132,9 @@ impl Memory {
     /// Learns from a call and appends its effect on memory to `ready`. Returns `false` if the call
     /// itself is to be hidden.
     pub(crate) fn call(&mut self, call: &Call, ready: &mut impl Extend<Event>) -> bool {
+        // Where copies are traced without allocations, their functions are probed nevertheless.
         if !self.on {
-            return true;
+            return call.domain != Domain::MemoryAllocation.id();
         }
         if let Some(places) = self.callers.remove(&call.correlation) {
             for place in places {
@@ -158,7 +157,8 @@ impl Memory {
             {
                 self.latest.remove(&oldest);
             }
-            return !of_hip || self.shown.contains(&call.domain);
+            let is_of_memory = of_hip || call.domain == Domain::MemoryAllocation.id();
+            return !is_of_memory || self.shown.contains(&call.domain);
         };
         let allocation = *allocation;
         if matches!(call.how, CallEnd::Returned(status) if status as u32 == 0) {
@@ -272,36 +272,15 @@ impl Memory {
         Some(live)
     }
 
-    /// The topology node of the agent whose pool or region the call was given: the word that names
-    /// an existing agent of the right kind.
+    /// The topology node of the agent whose pool or region the call was given: the one of its
+    /// possible owners that exists.
     fn node(&self, call: &Call) -> Option<u32> {
-        let owner = call
-            .pointees
-            .iter()
-            .find(|pointee| pointee.word == 0 && !pointee.at_return)?;
-        let PointeeData::Bytes(bytes) = &owner.data else {
-            return None;
+        let exists = |owner: &(u32, AgentKind)| {
+            let mut agents = self.agents.iter();
+            agents.any(|(number, of, _)| (*number, *of) == *owner)
         };
-        AGENT_WORDS.iter().find_map(|at| {
-            let half = |from: usize| {
-                let part = bytes.get(from..)?;
-                let mut word = [0; 4];
-                word.iter_mut().zip(part).for_each(|(to, from)| *to = *from);
-                Some(u32::from_le_bytes(word))
-            };
-            let (node, kind) = (half(*at)?, half(at + 4)?);
-            // `core::Agent::DeviceType`.
-            let kind = match kind {
-                0 => AgentKind::Gpu,
-                1 => AgentKind::Cpu,
-                _ => return None,
-            };
-            let known = self
-                .agents
-                .iter()
-                .any(|(number, of, _)| (*number, *of) == (node, kind));
-            known.then_some(node)
-        })
+        let known = owner(call).into_iter().flatten().find(exists)?;
+        Some(known.0)
     }
 
     /// A process has ended or executed another program: its memory is released without having been

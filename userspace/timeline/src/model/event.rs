@@ -6,6 +6,7 @@ use crate::model::{
     gpu::{AgentInfo, CodeObjectInfo, Copy, Dispatch, KernelClass, KernelInfo, QueueInfo},
     observation::Observation,
     request::Request,
+    stream::StreamInfo,
     values::{Pointee, PointeeData},
 };
 use gputrace_abi::{REGISTER_ARGS, STACK_ARGS, domain::Domain};
@@ -39,6 +40,8 @@ pub enum Event {
     Queue(QueueInfo),
     /// A code object; comes before its kernels.
     CodeObject(Box<CodeObjectInfo>),
+    /// A stream; comes before the first call and the first work that name it.
+    Stream(StreamInfo),
     /// A kernel; comes before its first dispatch.
     Kernel(Box<KernelInfo>),
     /// A kernel dispatch. It comes when nothing more can become known about it, in no particular

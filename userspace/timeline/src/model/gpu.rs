@@ -414,7 +414,7 @@ pub struct Dispatch {
 /// Direction of a copy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Direction {
-    /// Unknown, because an agent is unknown.
+    /// Unknown, because neither the memory nor the agents that the call names tell.
     #[default]
     Unknown,
     /// From host to host.
@@ -441,6 +441,26 @@ impl Direction {
     }
 }
 
+/// What the direction of a copy follows from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum KnownBy {
+    /// Both source and destination are in memory of known agents: this is proven.
+    Memory,
+    /// The agents that the call names. They need not be those of the memory.
+    Agents,
+}
+
+impl KnownBy {
+    /// The name that every output uses.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Memory => "memory",
+            Self::Agents => "agents",
+        }
+    }
+}
+
 /// A copy by an SDMA engine (or by one of ROCr's own kernels).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Copy {
@@ -450,9 +470,12 @@ pub struct Copy {
     pub origin: Origin,
     /// Direction.
     pub direction: Direction,
-    /// KFD topology node of the destination's agent.
+    /// What the direction follows from; `None` if it is [`Direction::Unknown`].
+    pub known_by: Option<KnownBy>,
+    /// KFD topology node of the agent with the destination's memory; where that is not known, of
+    /// the agent that the call names.
     pub destination_node: Option<u32>,
-    /// KFD topology node of the source's agent.
+    /// The same for the source.
     pub source_node: Option<u32>,
     /// Destination address.
     pub destination: u64,

@@ -7,6 +7,7 @@ pub(crate) mod item;
 pub mod observation;
 pub(crate) mod raw;
 pub mod request;
+pub mod stream;
 pub mod tally;
 pub(crate) mod value;
 pub mod values;

@@ -3,7 +3,10 @@
 use gputrace_capture::gpu::Agent;
 
 use super::*;
-use crate::model::{gpu::AgentInfo, values::Pointee};
+use crate::model::{
+    gpu::AgentInfo,
+    values::{Pointee, PointeeData},
+};
 
 const NAMES: [&str; 4] = [
     "hsa_amd_memory_pool_allocate",

@@ -84,7 +84,7 @@ impl Work {
             }
             User::Copy(id) => {
                 let copy = self.copies.get(&id)?;
-                if copy.is_by_cpu() {
+                if copy.by_cpu {
                     return Some(None);
                 }
                 (copy.engine_node, copy.evidence.earliest)

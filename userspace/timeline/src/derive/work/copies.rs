@@ -6,10 +6,16 @@ use gputrace_abi::gpu::{self, packet_flags, role};
 use gputrace_capture::gpu::AgentKind;
 
 use crate::{
-    derive::work::{Work, evidence::Evidence, knowledge::Knowledge, signal::User},
+    derive::work::{
+        Work,
+        evidence::Evidence,
+        knowledge::Knowledge,
+        places::{Place, Places},
+        signal::User,
+    },
     model::{
         event::Event,
-        gpu::{Copy, Direction, Origin},
+        gpu::{Copy, Direction, KnownBy, Origin},
     },
 };
 
@@ -19,6 +25,8 @@ pub(crate) struct OpenCopy {
     copy: Copy,
     /// Node of the GPU that copies. The copy's stamps are in that GPU's clock.
     pub(crate) engine_node: Option<u32>,
+    /// Whether one of ROCr's threads does the copy, in which case no GPU's clock stamps it.
+    pub(crate) by_cpu: bool,
     pub(crate) evidence: Evidence,
 }
 
@@ -31,11 +39,6 @@ impl OpenCopy {
     /// Its completion signal, or 0 if it has none.
     pub(crate) fn signal(&self) -> u64 {
         self.copy.signal
-    }
-
-    /// Whether one of ROCr's threads does the copy, in which case no GPU's clock stamps it.
-    pub(crate) fn is_by_cpu(&self) -> bool {
-        self.copy.direction == Direction::HostToHost
     }
 
     /// The copy as an event, with everything known so far.
@@ -52,7 +55,8 @@ impl Work {
     pub(super) fn copy(&mut self, record: &gpu::Copy, events: &mut VecDeque<Event>) {
         self.copies_seen += 1;
         let id = self.copies_seen;
-        let route = Route::of(record, &self.knowledge);
+        let route = Route::of(record, &self.places, &self.knowledge);
+        self.unproven.count(route.known_by);
         let copy = OpenCopy {
             copy: Copy {
                 id,
@@ -68,6 +72,7 @@ impl Work {
                     external: None,
                 },
                 direction: route.direction,
+                known_by: route.known_by,
                 destination_node: route.destination,
                 source_node: route.source,
                 destination: record.destination,
@@ -78,6 +83,7 @@ impl Work {
                 ..Copy::default()
             },
             engine_node: route.engine,
+            by_cpu: route.by_cpu,
             evidence: Evidence {
                 earliest: record.time,
                 ..Evidence::default()
@@ -102,116 +108,157 @@ impl Work {
 #[derive(Debug, PartialEq, Eq)]
 struct Route {
     direction: Direction,
+    known_by: Option<KnownBy>,
     destination: Option<u32>,
     source: Option<u32>,
     /// Node of the GPU that does the copy.
     engine: Option<u32>,
+    /// Whether one of ROCr's threads does it.
+    by_cpu: bool,
 }
 
-impl Route {
+/// What a call says about a copy: the agents that it names and, unless these are the same GPU, the
+/// kinds of source and destination.
+struct Named {
+    source: Option<u32>,
+    destination: Option<u32>,
+    kinds: Option<[AgentKind; 2]>,
+    engine: Option<u32>,
+    by_cpu: bool,
+}
+
+impl Named {
     /// ROCr lets the source's GPU copy if there is one, otherwise the destination's
     /// (`Runtime::CopyMemory`). A rectangle is copied by the agent that the call names, which is
     /// the source or the destination depending on the direction.
     fn of(record: &gpu::Copy, knowledge: &Knowledge) -> Self {
         let node = |handle| knowledge.node_of(record.pid, handle);
+        let first = node(record.destination_agent);
         if record.role == u32::from(role::COPY_RECT) {
-            let engine = node(record.destination_agent);
-            let (direction, destination, source) = match record.direction {
-                0 => (Direction::HostToHost, None, None),
-                1 => (Direction::HostToDevice, engine, None),
-                2 => (Direction::DeviceToHost, None, engine),
-                3 => (Direction::DeviceToDevice, None, None),
-                _ => (Direction::Unknown, None, None),
+            let (kinds, destination, source) = match record.direction {
+                0 => (Some([AgentKind::Cpu; 2]), None, None),
+                1 => (Some([AgentKind::Cpu, AgentKind::Gpu]), first, None),
+                2 => (Some([AgentKind::Gpu, AgentKind::Cpu]), None, first),
+                3 => (Some([AgentKind::Gpu; 2]), None, None),
+                _ => (None, None, None),
             };
             return Self {
-                direction,
-                destination,
                 source,
-                engine,
+                destination,
+                kinds,
+                engine: first,
+                by_cpu: record.direction == 0,
             };
         }
-        let (destination, source) = (node(record.destination_agent), node(record.source_agent));
+        let (destination, source) = (first, node(record.source_agent));
         let kind = |node: Option<u32>| node.and_then(|node| knowledge.kind_of(node));
-        let (direction, engine) = match (kind(source), kind(destination)) {
-            (Some(AgentKind::Cpu), Some(AgentKind::Cpu)) => (Direction::HostToHost, None),
-            (Some(AgentKind::Cpu), Some(AgentKind::Gpu)) => (Direction::HostToDevice, destination),
-            (Some(AgentKind::Gpu), Some(AgentKind::Cpu)) => (Direction::DeviceToHost, source),
-            (Some(AgentKind::Gpu), Some(AgentKind::Gpu)) => (Direction::DeviceToDevice, source),
-            (Some(AgentKind::Gpu), None) => (Direction::Unknown, source),
-            _ => (Direction::Unknown, None),
+        let (from, to) = (kind(source), kind(destination));
+        let of_gpu = |node: Option<u32>, kind| node.filter(|_| kind == Some(AgentKind::Gpu));
+        let both = from.zip(to).map(<[AgentKind; 2]>::from);
+        // The agents choose the engine only. Who names one GPU twice may mean any memory that it
+        // can reach, as OpenMP's runtime does.
+        let is_one_gpu = source == destination && to == Some(AgentKind::Gpu);
+        Self {
+            source,
+            destination,
+            kinds: both.filter(|_| !is_one_gpu),
+            engine: of_gpu(source, from)
+                .or_else(|| of_gpu(destination, to).filter(|_| from.is_some())),
+            by_cpu: both == Some([AgentKind::Cpu; 2]),
+        }
+    }
+}
+
+impl Route {
+    /// The memory decides. Where it is not known, the agents that the call names do, as long as
+    /// they differ and do not contradict what is known.
+    fn of(record: &gpu::Copy, places: &Places, knowledge: &Knowledge) -> Self {
+        let named = Named::of(record, knowledge);
+        let find = |address| {
+            let range = (address, record.bytes);
+            places.find(record.pid, range, record.time, knowledge)
+        };
+        let (source, destination) = (find(record.source), find(record.destination));
+        let fits = |place: Option<Place>, named| place.is_none_or(|place| place.kind == named);
+        let by_names = named
+            .kinds
+            .filter(|[from, to]| fits(source, *from) && fits(destination, *to));
+        let by_memory = source
+            .zip(destination)
+            .map(|(from, to)| [from.kind, to.kind]);
+        let (direction, known_by) = match (by_memory, by_names) {
+            (Some(kinds), _) => (direction(kinds), Some(KnownBy::Memory)),
+            (None, Some(kinds)) => (direction(kinds), Some(KnownBy::Agents)),
+            (None, None) => (Direction::Unknown, None),
+        };
+        let node = |place: Option<Place>, named: Option<u32>| match place {
+            None => named,
+            Some(Place {
+                node: Some(node), ..
+            }) => Some(node),
+            Some(Place { kind, node: None }) => named
+                .filter(|node| knowledge.kind_of(*node) == Some(kind))
+                .or_else(|| knowledge.only_node_of(kind)),
         };
         Self {
             direction,
-            destination,
-            source,
-            engine,
+            known_by,
+            destination: node(destination, named.destination),
+            source: node(source, named.source),
+            engine: named.engine,
+            by_cpu: named.by_cpu,
         }
+    }
+}
+
+/// The direction between memory of these kinds of agents.
+const fn direction(kinds: [AgentKind; 2]) -> Direction {
+    match kinds {
+        [AgentKind::Cpu, AgentKind::Cpu] => Direction::HostToHost,
+        [AgentKind::Cpu, AgentKind::Gpu] => Direction::HostToDevice,
+        [AgentKind::Gpu, AgentKind::Cpu] => Direction::DeviceToHost,
+        [AgentKind::Gpu, AgentKind::Gpu] => Direction::DeviceToDevice,
+    }
+}
+
+/// How many copies do not have a direction that the memory proves.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Unproven {
+    by_agents: u64,
+    unknown: u64,
+}
+
+impl Unproven {
+    fn count(&mut self, known_by: Option<KnownBy>) {
+        match known_by {
+            Some(KnownBy::Memory) => {}
+            Some(KnownBy::Agents) => self.by_agents += 1,
+            None => self.unknown += 1,
+        }
+    }
+
+    /// The remark about them.
+    pub(crate) fn remark(self) -> Option<String> {
+        let Self { by_agents, unknown } = self;
+        let all = by_agents + unknown;
+        if all == 0 {
+            return None;
+        }
+        let mut text = format!("It was not seen where all memory of {all} copies is.");
+        if by_agents > 0 {
+            text.push_str(&format!(
+                " {by_agents} of them have the direction of the agents that their calls name."
+            ));
+        }
+        if unknown > 0 {
+            text.push_str(&format!(
+                " The direction of {unknown} is unknown, because their calls name one GPU for \
+                 both sides, name agents that are not known, or contradict what was seen."
+            ));
+        }
+        Some(text)
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use gputrace_capture::{
-        Meta,
-        gpu::{Agent, AgentHandle},
-    };
-    use zerocopy::FromZeros as _;
-
-    use super::*;
-    use crate::derive::work::knowledge::Collected;
-
-    #[test]
-    fn routes_follow_the_agents() {
-        let mut collected = Collected::default();
-        for (node_id, kind) in [
-            (0, AgentKind::Cpu),
-            (1, AgentKind::Gpu),
-            (2, AgentKind::Gpu),
-        ] {
-            collected.take(Meta::Agent(Box::new(Agent {
-                node_id,
-                kind,
-                gpu_id: node_id,
-                ..Agent::default()
-            })));
-            collected.take(Meta::AgentHandle(AgentHandle {
-                pid: 7,
-                handle: 100 + u64::from(node_id),
-                node_id,
-            }));
-        }
-        let (knowledge, _) = collected.finish();
-        let route = |source_agent, destination_agent| {
-            let mut record = gpu::Copy::new_zeroed();
-            (record.pid, record.role) = (7, role::COPY.into());
-            (record.source_agent, record.destination_agent) = (source_agent, destination_agent);
-            let route = Route::of(&record, &knowledge);
-            (route.direction, route.engine)
-        };
-        assert_eq!(route(100, 100), (Direction::HostToHost, None));
-        assert_eq!(route(100, 101), (Direction::HostToDevice, Some(1)));
-        assert_eq!(route(102, 100), (Direction::DeviceToHost, Some(2)));
-        assert_eq!(route(101, 102), (Direction::DeviceToDevice, Some(1)));
-        assert_eq!(route(101, 999), (Direction::Unknown, Some(1)));
-        assert_eq!(route(999, 101), (Direction::Unknown, None));
-
-        let rectangle = |direction| {
-            let mut record = gpu::Copy::new_zeroed();
-            (record.pid, record.role, record.direction) = (7, role::COPY_RECT.into(), direction);
-            record.destination_agent = 101;
-            Route::of(&record, &knowledge)
-        };
-        let Route {
-            direction,
-            destination,
-            source,
-            engine,
-        } = rectangle(1);
-        assert_eq!(
-            (direction, destination, source, engine),
-            (Direction::HostToDevice, Some(1), None, Some(1))
-        );
-        assert_eq!(rectangle(2).source, Some(1));
-        assert_eq!(rectangle(9).direction, Direction::Unknown);
-    }
-}
+mod tests;

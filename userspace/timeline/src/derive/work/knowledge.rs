@@ -31,6 +31,10 @@ pub(crate) struct Knowledge {
     newest: HashMap<u32, u64>,
     /// Time ranges between successive ledgers of which the second reports more losses.
     losses: Vec<(u64, u64, Losses)>,
+    /// The same for calls that may have changed where memory is, and times without recording.
+    lost_placements: Vec<(u64, u64)>,
+    /// Code objects by process: first address, size, and when they were found.
+    loaded: HashMap<u32, Vec<(u64, u64, u64)>, RandomState>,
 }
 
 /// Which of the records that say what a signal stands for were lost.
@@ -52,8 +56,8 @@ pub(crate) struct Collected {
     samples: HashMap<u32, ClockSamples>,
     knowledge: Knowledge,
     code_objects: Vec<CodeObject>,
-    /// Time of the last ledger, and the packets and copies lost until then.
-    accounted: (u64, u64, u64),
+    /// Time of the last ledger, and the packets, copies and placements lost until then.
+    accounted: (u64, [u64; 3]),
     /// Number of looks at read indices in the whole recording, if its last ledger has it.
     looks: Option<u64>,
 }
@@ -81,7 +85,12 @@ impl Collected {
                 let handles = &mut self.knowledge.handles;
                 handles.insert((handle.pid, handle.handle), handle.node_id);
             }
-            Meta::CodeObject(object) => self.code_objects.push(*object),
+            Meta::Pause(pause) => self.knowledge.lost_placements.push((pause.from, pause.to)),
+            Meta::CodeObject(object) => {
+                let loaded = self.knowledge.loaded.entry(object.pid).or_default();
+                loaded.push((object.load_base, object.load_size, object.time));
+                self.code_objects.push(*object);
+            }
             Meta::Ledger(ledger) => {
                 let looks = ledger.looks.filter(|_| ledger.complete);
                 self.looks = looks.map(|looks| looks.looks).or(self.looks);
@@ -104,9 +113,10 @@ impl Collected {
             let rows = rows.filter(|row| domains.iter().any(|domain| domain.id() == row.domain));
             rows.fold(0_u64, |sum, row| sum.saturating_add(row.lost()))
         };
-        let (from, packets_before, copies_before) = self.accounted;
+        let (from, [packets_before, copies_before, placements_before]) = self.accounted;
         let packets = lost(&[Domain::KernelDispatch, Domain::QueuePacket]);
         let copies = lost(&[Domain::MemoryCopy]);
+        let placements = lost(&[Domain::MemoryAllocation, Domain::HsaCore, Domain::HsaAmdExt]);
         let losses = if copies > copies_before {
             Losses::Copies
         } else if packets > packets_before {
@@ -117,7 +127,10 @@ impl Collected {
         if losses > Losses::None {
             self.knowledge.losses.push((from, ledger.time, losses));
         }
-        self.accounted = (ledger.time, packets, copies);
+        if placements > placements_before {
+            self.knowledge.lost_placements.push((from, ledger.time));
+        }
+        self.accounted = (ledger.time, [packets, copies, placements]);
     }
 
     /// The collected knowledge, and the code objects in the order in which they were found.
@@ -196,10 +209,14 @@ impl Collected {
             all.sort_by_key(|queue| queue.time);
         }
         known.handles.extend(self.knowledge.handles.drain());
+        for (pid, loaded) in self.knowledge.loaded.drain() {
+            known.loaded.entry(pid).or_default().extend(loaded);
+        }
         known.losses.append(&mut self.knowledge.losses);
-        known
-            .losses
-            .drain(..known.losses.len().saturating_sub(LIVE_LOSSES));
+        keep_newest(&mut known.losses);
+        let lost = &mut known.lost_placements;
+        lost.append(&mut self.knowledge.lost_placements);
+        keep_newest(lost);
         let newest = self.agents.last().map(|agent| agent.node_id);
         let mut agents: Vec<Agent> = known.agents.drain(..).map(|info| info.agent).collect();
         agents.append(&mut self.agents);
@@ -208,6 +225,11 @@ impl Collected {
             newest.and_then(|node| known.agents.iter().find(|info| info.agent.node_id == node));
         (agent.cloned(), std::mem::take(&mut self.code_objects))
     }
+}
+
+/// Removes the oldest time ranges with losses of a live recording.
+fn keep_newest<T>(losses: &mut Vec<T>) {
+    losses.drain(..losses.len().saturating_sub(LIVE_LOSSES));
 }
 
 impl Knowledge {
@@ -261,6 +283,35 @@ impl Knowledge {
         let within = self.losses.get(first..).unwrap_or_default().iter();
         let within = within.take_while(|(since, ..)| *since <= to);
         within.map(|(.., losses)| *losses).max().unwrap_or_default()
+    }
+
+    /// Whether calls that may have changed where memory is were lost, or not recorded, between two
+    /// times.
+    pub(crate) fn lost_placements(&self, from: u64, to: u64) -> bool {
+        let mut lost = self.lost_placements.iter();
+        lost.any(|(since, until)| *until >= from && *since <= to)
+    }
+
+    /// Whether a process, or one before it with the same id, has loaded code objects.
+    pub(crate) fn has_code_objects(&self, pid: u32) -> bool {
+        self.loaded.contains_key(&pid)
+    }
+
+    /// Whether a code object that was found after `since` is at an address of a process.
+    pub(crate) fn is_code_object(&self, pid: u32, address: u64, since: u64) -> bool {
+        let mut loaded = self.loaded.get(&pid).into_iter().flatten();
+        loaded.any(|(base, size, time)| {
+            let offset = address.checked_sub(*base);
+            offset.is_some_and(|offset| offset < *size) && *time >= since
+        })
+    }
+
+    /// The only agent of a kind, if there is exactly one.
+    pub(crate) fn only_node_of(&self, kind: AgentKind) -> Option<u32> {
+        let agents = self.agents.iter().map(|info| &info.agent);
+        let mut agents = agents.filter(|agent| agent.kind == kind);
+        let first = agents.next()?;
+        agents.next().is_none().then_some(first.node_id)
     }
 
     /// Whether a node is a CPU or a GPU.

@@ -32,6 +32,7 @@ mod live;
 mod means;
 mod packet;
 mod place;
+mod places;
 mod queue;
 mod records;
 mod scout;
@@ -48,12 +49,13 @@ use gputrace_kfd::clock::Unresolved;
 
 pub(crate) use self::scout::Scout;
 use self::{
-    copies::OpenCopy,
+    copies::{OpenCopy, Unproven},
     evidence::{Evidence, Exact},
     kernels::Kernels,
     knowledge::{Collected, Knowledge, Losses},
     means::Means,
     place::Placed,
+    places::Places,
     queue::{LAST_LOOK, Queue, Settle},
     records::{Due, Records},
     scratch::{Followed, Scratch},
@@ -106,6 +108,8 @@ pub(crate) struct Work {
     copies: BTreeMap<u64, OpenCopy>,
     dispatches: u64,
     copies_seen: u64,
+    places: Places,
+    unproven: Unproven,
     scratch: Scratch,
     /// GPUs whose stamps could not be aligned with the host's clock, by node, and the reason.
     unaligned: BTreeMap<Option<u32>, Unresolved>,
@@ -168,6 +172,8 @@ impl Work {
             copies: BTreeMap::new(),
             dispatches: 0,
             copies_seen: 0,
+            places: Places::default(),
+            unproven: Unproven::default(),
             scratch: Scratch::default(),
             unaligned: BTreeMap::new(),
             duplicates: 0,
@@ -285,7 +291,8 @@ impl Work {
         events.extend(classes.map(|class| Event::KernelClass(Box::new(class))));
     }
 
-    /// Remarks for the reader about the times of some GPUs, and about unknown packets.
+    /// Remarks for the reader about the times of some GPUs, the directions of copies, and unknown
+    /// packets.
     pub(crate) fn remarks(&self) -> impl Iterator<Item = String> {
         let unaligned = self.unaligned.iter().map(|(node, why)| {
             let whose = match node {
@@ -303,7 +310,10 @@ impl Work {
                  them."
             )
         });
-        unaligned.chain(self.scratch.remark()).chain(unknown)
+        unaligned
+            .chain(self.scratch.remark())
+            .chain(self.unproven.remark())
+            .chain(unknown)
     }
 
     fn use_until(&mut self, until: u64, events: &mut VecDeque<Event>) {
@@ -327,6 +337,7 @@ impl Work {
                 Item::Queue(state) => self.queue_state(state, events),
                 Item::Scratch(state) => self.scratch_state(state, events),
                 Item::Ring(ring) => self.ring(ring),
+                Item::Placement(change) => self.places.change(change, &self.knowledge),
                 Item::Restart { time, pid } => self.restart(*time, *pid, events),
                 Item::Exit { pid, .. } => self.exit(*pid),
             }
@@ -401,6 +412,7 @@ impl Work {
 
     /// From now on, process `pid` is another program, or another process with the same id.
     fn restart(&mut self, time: u64, pid: u32, events: &mut VecDeque<Event>) {
+        self.places.restart(pid, time, &self.knowledge);
         let began = Process {
             began: Some(time),
             ..Process::default()

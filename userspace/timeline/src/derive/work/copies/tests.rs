@@ -1,0 +1,205 @@
+//! Directions of copies.
+
+use gputrace_capture::{
+    Meta,
+    gpu::{Agent, AgentHandle},
+};
+use zerocopy::FromZeros as _;
+
+use super::*;
+use crate::{
+    derive::work::knowledge::Collected,
+    model::item::{Change, PlacementChange, Whose},
+};
+
+const PID: u32 = 7;
+/// Handles of the agents: a CPU at node 0, GPUs at nodes 1 and 2; and one that is not known.
+const CPU: u64 = 100;
+const GPU: u64 = 101;
+const PEER: u64 = 102;
+const NOBODY: u64 = 999;
+/// Addresses in memory of these agents, in pinned memory, and in memory that is not known.
+const OF_CPU: u64 = 0x10_0000;
+const OF_GPU: u64 = 0x20_0000;
+const OF_PEER: u64 = 0x30_0000;
+const PINNED: u64 = 0x40_0000;
+const ELSEWHERE: u64 = 0x50_0000;
+
+fn knowledge() -> Knowledge {
+    let mut collected = Collected::default();
+    for (node_id, kind) in (0..).zip([AgentKind::Cpu, AgentKind::Gpu, AgentKind::Gpu]) {
+        collected.take(Meta::Agent(Box::new(Agent {
+            node_id,
+            kind,
+            gpu_id: node_id,
+            ..Agent::default()
+        })));
+        collected.take(Meta::AgentHandle(AgentHandle {
+            pid: PID,
+            handle: CPU + u64::from(node_id),
+            node_id,
+        }));
+    }
+    collected.finish().0
+}
+
+fn places(knowledge: &Knowledge) -> Places {
+    let mut places = Places::default();
+    let mut change = |what| {
+        let (time, pid) = (10, PID);
+        places.change(&PlacementChange { time, pid, what }, knowledge);
+    };
+    let bytes = 0x1_0000;
+    for (address, owner) in [
+        (OF_CPU, (0, AgentKind::Cpu)),
+        (OF_GPU, (1, AgentKind::Gpu)),
+        (OF_PEER, (2, AgentKind::Gpu)),
+    ] {
+        let whose = Whose::Owner([Some(owner), None]);
+        change(Change::Mapped {
+            address,
+            bytes,
+            whose,
+        });
+    }
+    let (host, seen_at) = (PINNED, None);
+    change(Change::Locked {
+        host,
+        bytes,
+        seen_at,
+    });
+    places
+}
+
+/// The route of a copy between addresses that names these agents.
+fn route(
+    (source, source_agent): (u64, u64),
+    (destination, destination_agent): (u64, u64),
+) -> Route {
+    let knowledge = knowledge();
+    let mut record = gpu::Copy::new_zeroed();
+    (record.pid, record.time, record.bytes) = (PID, 20, 4096);
+    record.role = role::COPY.into();
+    (record.source, record.source_agent) = (source, source_agent);
+    (record.destination, record.destination_agent) = (destination, destination_agent);
+    Route::of(&record, &places(&knowledge), &knowledge)
+}
+
+fn rectangle(source: u64, destination: u64, direction: u32) -> Route {
+    let knowledge = knowledge();
+    let mut record = gpu::Copy::new_zeroed();
+    (record.pid, record.time, record.bytes) = (PID, 20, 4096);
+    (record.role, record.direction) = (role::COPY_RECT.into(), direction);
+    (record.source, record.destination) = (source, destination);
+    record.destination_agent = GPU;
+    Route::of(&record, &places(&knowledge), &knowledge)
+}
+
+const BY_MEMORY: Option<KnownBy> = Some(KnownBy::Memory);
+const BY_AGENTS: Option<KnownBy> = Some(KnownBy::Agents);
+
+#[test]
+fn routes_follow_the_memory_whatever_agents_are_named() {
+    for (from, to, direction, nodes) in [
+        (PINNED, OF_GPU, Direction::HostToDevice, (0, 1)),
+        (OF_CPU, OF_GPU, Direction::HostToDevice, (0, 1)),
+        (OF_GPU, PINNED, Direction::DeviceToHost, (1, 0)),
+        (OF_GPU, OF_CPU, Direction::DeviceToHost, (1, 0)),
+        (OF_CPU, PINNED, Direction::HostToHost, (0, 0)),
+        (OF_GPU, OF_GPU + 0x8000, Direction::DeviceToDevice, (1, 1)),
+        (OF_GPU, OF_PEER, Direction::DeviceToDevice, (1, 2)),
+    ] {
+        for named in [
+            (GPU, GPU),
+            (CPU, GPU),
+            (GPU, CPU),
+            (GPU, PEER),
+            (NOBODY, GPU),
+        ] {
+            let found = route((from, named.0), (to, named.1));
+            assert_eq!(found.direction, direction, "{from:#x} {to:#x} {named:?}");
+            assert_eq!(found.known_by, BY_MEMORY);
+            let nodes = (Some(nodes.0), Some(nodes.1));
+            assert_eq!((found.source, found.destination), nodes);
+            assert!(!found.by_cpu);
+        }
+        for direction_named in 0..4 {
+            let found = rectangle(from, to, direction_named);
+            assert_eq!((found.direction, found.known_by), (direction, BY_MEMORY));
+        }
+    }
+}
+
+#[test]
+fn without_the_memory_the_agents_decide_unless_they_are_one_gpu() {
+    let named = |from, to| {
+        let found = route((ELSEWHERE, from), (ELSEWHERE, to));
+        (found.direction, found.known_by, found.engine)
+    };
+    assert_eq!(named(CPU, CPU), (Direction::HostToHost, BY_AGENTS, None));
+    assert_eq!(
+        named(CPU, GPU),
+        (Direction::HostToDevice, BY_AGENTS, Some(1))
+    );
+    assert_eq!(
+        named(PEER, CPU),
+        (Direction::DeviceToHost, BY_AGENTS, Some(2))
+    );
+    assert_eq!(
+        named(GPU, PEER),
+        (Direction::DeviceToDevice, BY_AGENTS, Some(1))
+    );
+    assert_eq!(named(GPU, GPU), (Direction::Unknown, None, Some(1)));
+    assert_eq!(named(GPU, NOBODY), (Direction::Unknown, None, Some(1)));
+    assert_eq!(named(NOBODY, GPU), (Direction::Unknown, None, None));
+    // One side is known.
+    let half = route((OF_GPU, GPU), (ELSEWHERE, GPU));
+    assert_eq!((half.direction, half.known_by), (Direction::Unknown, None));
+    let half = route((OF_GPU, GPU), (ELSEWHERE, CPU));
+    assert_eq!(
+        (half.direction, half.known_by),
+        (Direction::DeviceToHost, BY_AGENTS)
+    );
+    // It contradicts what the call says.
+    let swapped = route((ELSEWHERE, GPU), (OF_GPU, CPU));
+    assert_eq!(
+        (swapped.direction, swapped.destination),
+        (Direction::Unknown, Some(1))
+    );
+
+    let named = rectangle(ELSEWHERE, ELSEWHERE, 1);
+    assert_eq!(
+        (named.direction, named.known_by, named.engine),
+        (Direction::HostToDevice, BY_AGENTS, Some(1))
+    );
+    assert_eq!((named.destination, named.source), (Some(1), None));
+    assert_eq!(rectangle(ELSEWHERE, ELSEWHERE, 2).source, Some(1));
+    let undefined = rectangle(ELSEWHERE, ELSEWHERE, 9);
+    assert_eq!(undefined.direction, Direction::Unknown);
+    assert_eq!(
+        rectangle(PINNED, ELSEWHERE, 2).direction,
+        Direction::Unknown
+    );
+}
+
+#[test]
+fn who_copies_depends_on_the_agents_that_are_named() {
+    assert!(route((ELSEWHERE, CPU), (ELSEWHERE, CPU)).by_cpu);
+    assert!(route((OF_GPU, CPU), (OF_CPU, CPU)).by_cpu);
+    let by_gpu = route((OF_CPU, GPU), (PINNED, GPU));
+    assert_eq!((by_gpu.by_cpu, by_gpu.engine), (false, Some(1)));
+}
+
+#[test]
+fn what_is_not_proven_is_counted() {
+    let mut unproven = Unproven::default();
+    unproven.count(BY_MEMORY);
+    assert_eq!(unproven.remark(), None);
+    for known_by in [BY_AGENTS, BY_AGENTS, None] {
+        unproven.count(known_by);
+    }
+    let remark = unproven.remark().unwrap();
+    for part in ["memory of 3 copies", " 2 of them", "direction of 1 is"] {
+        assert!(remark.contains(part), "{part} is not in: {remark}");
+    }
+}
