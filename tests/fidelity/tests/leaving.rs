@@ -22,6 +22,9 @@ use support::{gputrace, program, release};
 /// The program's exit status.
 const STATUS: i32 = 7;
 
+/// Records the program, and returns what it prints.
+type Record = fn(&Release, &Path) -> String;
+
 /// The functions that run callbacks before they return, as the program names them.
 fn left(said: &str) -> BTreeSet<&str> {
     let words = said
@@ -106,8 +109,7 @@ fn on(name: &str) {
         functions.len() == 4 && !alone.contains("not thrown"),
         "{alone}"
     );
-    let ways: [(&str, fn(&Release, &Path) -> String); 2] =
-        [("launched", launched), ("attached", attached)];
+    let ways: [(&str, Record); 2] = [("launched", launched), ("attached", attached)];
     for (way, record) in ways {
         let place = tempfile::tempdir().expect("a directory");
         let traced = record(&release, place.path());
