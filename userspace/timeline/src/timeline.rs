@@ -309,7 +309,9 @@ impl<R: Read + Seek> Timeline<R> {
                 for info in functions(*library) {
                     self.ranges.function(&info);
                     self.memory.function(&info);
-                    self.placements.function(&info);
+                    if self.placements.function(&info) {
+                        self.work.follow_memory();
+                    }
                     self.before.function(&info);
                     self.unseen.function(&info);
                     self.communicators.function(&info);

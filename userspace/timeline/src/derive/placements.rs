@@ -30,12 +30,14 @@ pub(crate) struct Placements {
 }
 
 impl Placements {
-    /// Learns of a function.
-    pub(crate) fn function(&mut self, info: &FunctionInfo) {
+    /// Learns of a function. Returns whether it is one of those that place memory.
+    pub(crate) fn function(&mut self, info: &FunctionInfo) -> bool {
         let function = &info.function;
-        if let Some(placement) = placement(&function.name) {
+        let found = placement(&function.name);
+        if let Some(placement) = found {
             self.functions.insert(function.id, placement);
         }
+        found.is_some()
     }
 
     /// What a call changes; `None` if nothing, or it failed.

@@ -51,6 +51,11 @@ impl OpenCopy {
 }
 
 impl Work {
+    /// Learns that the recording has calls that place memory.
+    pub(crate) fn follow_memory(&mut self) {
+        self.places.are_followed = true;
+    }
+
     /// Handles the submission of a copy.
     pub(super) fn copy(&mut self, record: &gpu::Copy, events: &mut VecDeque<Event>) {
         self.copies_seen += 1;
@@ -131,7 +136,7 @@ impl Named {
     /// ROCr lets the source's GPU copy if there is one, otherwise the destination's
     /// (`Runtime::CopyMemory`). A rectangle is copied by the agent that the call names, which is
     /// the source or the destination depending on the direction.
-    fn of(record: &gpu::Copy, knowledge: &Knowledge) -> Self {
+    fn of(record: &gpu::Copy, is_memory_followed: bool, knowledge: &Knowledge) -> Self {
         let node = |handle| knowledge.node_of(record.pid, handle);
         let first = node(record.destination_agent);
         if record.role == u32::from(role::COPY_RECT) {
@@ -156,8 +161,9 @@ impl Named {
         let of_gpu = |node: Option<u32>, kind| node.filter(|_| kind == Some(AgentKind::Gpu));
         let both = from.zip(to).map(<[AgentKind; 2]>::from);
         // The agents choose the engine only. Who names one GPU twice may mean any memory that it
-        // can reach, as OpenMP's runtime does.
-        let is_one_gpu = source == destination && to == Some(AgentKind::Gpu);
+        // can reach, as OpenMP's runtime does. Without any call that places memory, as in captures
+        // of older versions, there is nothing better than this name.
+        let is_one_gpu = is_memory_followed && source == destination && to == Some(AgentKind::Gpu);
         Self {
             source,
             destination,
@@ -173,7 +179,7 @@ impl Route {
     /// The memory decides. Where it is not known, the agents that the call names do, as long as
     /// they differ and do not contradict what is known.
     fn of(record: &gpu::Copy, places: &Places, knowledge: &Knowledge) -> Self {
-        let named = Named::of(record, knowledge);
+        let named = Named::of(record, places.are_followed, knowledge);
         let find = |address| {
             let range = (address, record.bytes);
             places.find(record.pid, range, record.time, knowledge)

@@ -63,6 +63,8 @@ struct Process {
 pub(crate) struct Places {
     processes: HashMap<u32, Process, RandomState>,
     shared: HashMap<IpcHandle, Option<Place>, RandomState>,
+    /// Whether the recording has the calls that place memory. Those of older versions do not.
+    pub(crate) are_followed: bool,
 }
 
 impl Places {

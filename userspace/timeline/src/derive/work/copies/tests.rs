@@ -45,6 +45,7 @@ fn knowledge() -> Knowledge {
 
 fn places(knowledge: &Knowledge) -> Places {
     let mut places = Places::default();
+    places.are_followed = true;
     let mut change = |what| {
         let (time, pid) = (10, PID);
         places.change(&PlacementChange { time, pid, what }, knowledge);
@@ -179,6 +180,22 @@ fn without_the_memory_the_agents_decide_unless_they_are_one_gpu() {
     assert_eq!(
         rectangle(PINNED, ELSEWHERE, 2).direction,
         Direction::Unknown
+    );
+}
+
+/// A capture of an older version has no calls that place memory.
+#[test]
+fn where_no_memory_is_followed_the_agents_decide() {
+    let record = gpu::Copy {
+        pid: PID,
+        destination_agent: GPU,
+        source_agent: GPU,
+        ..gpu::Copy::new_zeroed()
+    };
+    let found = Route::of(&record, &Places::default(), &knowledge());
+    assert_eq!(
+        (found.direction, found.known_by),
+        (Direction::DeviceToDevice, BY_AGENTS)
     );
 }
 
