@@ -1,9 +1,11 @@
 //! One run of one test: a process of its own, with a limit, and what the machine did meanwhile.
 
+use std::collections::HashSet;
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
@@ -19,6 +21,9 @@ const MARK: &str = "GPUTRACE_TEST_RUN";
 
 /// Most bytes of a test's output that are kept: its end, where it says what failed.
 const KEPT_OUTPUT: u64 = 1 << 20;
+
+/// How long killed processes may take to end.
+const GONE: Duration = Duration::from_secs(10);
 
 /// How a run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -160,19 +165,23 @@ pub(crate) fn marked_processes() -> Vec<u32> {
 
 /// Kills the processes of a run, and `test` itself. Returns what each of them was doing.
 fn kill_all(mark: &str, test: Option<&Child>) -> Vec<String> {
-    let mut found = Vec::new();
-    // Those that a process starts between the look and its end are found by the next look.
-    for _ in 0..5 {
+    let (mut known, mut found) = (HashSet::new(), Vec::new());
+    let deadline = Instant::now() + GONE;
+    // Those that a process starts between the look and its end are found by the next look. A killed
+    // process takes a moment to end.
+    loop {
         let pids = processes_of(mark);
-        found.extend(pids.iter().map(|&pid| where_it_is(pid)));
+        let new = pids.iter().filter(|pid| known.insert(**pid));
+        found.extend(new.map(|pid| where_it_is(*pid)));
         for &pid in &pids {
             if let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
                 kill(pid);
             }
         }
-        if pids.is_empty() {
+        if pids.is_empty() || Instant::now() >= deadline {
             break;
         }
+        sleep(Duration::from_millis(1));
     }
     if let Some(test) = test {
         // Its environment could not be read: it executes another program just now.
