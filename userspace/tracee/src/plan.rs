@@ -74,7 +74,7 @@ pub enum Unprobeable {
     #[error("it is not called but jumped to, so there is no return address where a call has one")]
     NotCalled,
     /// The function reads or moves its return address, returns twice, or switches stacks.
-    #[error("it works with its own return address or stack, which a probe on its return changes")]
+    #[error("it works with its own return address or stack, so its calls have no certain end")]
     ReturnAddress,
     /// The symbol has no size, or an implausible one.
     #[error("the size of its code is not known, so its return instructions cannot be found")]

@@ -1,8 +1,6 @@
 //! Chooses the functions of a library that are traced, and describes them to the eBPF programs and
 //! in the capture.
 
-use std::path::Path;
-
 use gputrace_abi::{cookie::Cookie, domain::Domain, gpu::role, values::ReadPlan};
 use gputrace_capture::meta::{EndProbe, Function, ProbeCost, ValueKind};
 use gputrace_catalog::Signature;
@@ -17,7 +15,7 @@ use gputrace_tracee::{
     plan::CostClass,
 };
 
-use super::{extra::DEBUG_ROOT, report::shown_name};
+use super::report::shown_name;
 use crate::request::FunctionFilter;
 
 /// Chooses functions of a library by domain and filter.
@@ -51,7 +49,7 @@ pub fn plan(
         }
     })?;
     // Inside other functions of ROCm, only its own code runs.
-    probe_exits(file, Path::new(DEBUG_ROOT), &mut plan, &|probe| {
+    probe_exits(file, &mut plan, &|probe| {
         gputrace_catalog::runs_callbacks(&probe.name)
     });
     Ok(plan)

@@ -18,7 +18,7 @@ use super::named::LibraryName;
 use crate::{SessionError, request::FunctionFilter};
 
 /// Where distributions install separate debug information.
-pub(super) const DEBUG_ROOT: &str = "/usr/lib/debug";
+const DEBUG_ROOT: &str = "/usr/lib/debug";
 /// Maximum number of function names listed in one message.
 const NAMED: usize = 5;
 

@@ -1,10 +1,10 @@
 //! Finds the instructions that leave a function: returns, and jumps to other functions in place of
 //! a return (tail calls).
 //!
-//! A probe on a function's *return* replaces the return address on the stack. That is cheap, and
-//! safe for the C functions of an API. But a C++ exception that passes through such a frame ends
-//! the program, because the unwinder does not know the kernel's trampoline. Probes on the
-//! instructions that leave the function change nothing that the program can see. At each of them
+//! A probe on a function's *return* replaces the return address on the stack. That is cheap, but an
+//! exception that passes through such a frame ends the program, because the unwinder does not know
+//! the kernel's trampoline (decision 22). Probes on the instructions that leave the function change
+//! nothing that the program can see. At each of them
 //! the stack pointer equals that at the function's entry, which identifies the call; where it does
 //! not, the probe does nothing. So a jump mistaken for a tail call is harmless unless the function
 //! has no frame at all. If an exit was overlooked, the call counts as lost.
@@ -21,8 +21,10 @@ use iced_x86::{
 
 use crate::plan::{self, CostClass, Unprobeable};
 
-/// Maximum size of a function in bytes; larger ones are refused.
+/// Maximum size of a function in bytes, with its parts elsewhere; larger ones are refused.
 pub(super) const MAX_SIZE: u64 = 4 << 20;
+/// Maximum number of a function's parts.
+const MAX_PARTS: usize = 64;
 /// How many instructions before an indirect jump are searched for the origin of its target.
 const LOOK_BACK: usize = 16;
 
@@ -106,8 +108,11 @@ pub fn find_exits(code: &impl Code, address: u64, size: u64) -> Result<Exits, Un
                         targets.insert(target);
                     } else if let Some(part) = code.cold_part(target) {
                         targets.insert(target);
-                        if part.end.saturating_sub(part.start) <= MAX_SIZE {
-                            parts.push(part);
+                        parts.push(part);
+                        let size = |part: &Range<u64>| part.end.saturating_sub(part.start);
+                        let all = parts.iter().map(size).fold(0, u64::saturating_add);
+                        if parts.len() > MAX_PARTS || all > MAX_SIZE {
+                            return Err(Unprobeable::UnknownSize);
                         }
                     }
                 }

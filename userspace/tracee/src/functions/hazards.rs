@@ -1,9 +1,9 @@
-//! Functions whose behaviour a probe would change.
+//! Functions that are not traced, whatever their code.
 
 use crate::plan::Unprobeable;
 
-/// Functions that read or move their own return address, return twice, or switch stacks. A probe on
-/// their return replaces that address, and the program would malfunction.
+/// Functions that read or move their own return address, return twice, or switch stacks: the end of
+/// a call would not be where its frame says.
 const RETURN_ADDRESS: &[&str] = &[
     "__clone",
     "__clone3",

@@ -24,7 +24,7 @@ use std::{
 use gputrace_files::target::Root;
 
 use crate::{
-    elf::{self, SymbolKind},
+    elf::{self, ElfInfo, SymbolKind},
     library::LibraryFile,
 };
 
@@ -83,6 +83,34 @@ struct Found {
 }
 
 impl Found {
+    /// The exported functions of a file.
+    fn exported(elf: &ElfInfo) -> Self {
+        let mut found = Self::default();
+        for symbol in elf.symbols() {
+            if symbol.kind == SymbolKind::Function {
+                found.add(&symbol.name, symbol.address, symbol.size);
+            }
+        }
+        found
+    }
+
+    /// Lists the functions in order of address. `sources` are their source locations by address.
+    fn fill(mut self, functions: &mut Functions, sources: &mut BTreeMap<u64, Source>) {
+        let listed = self.functions.into_iter().map(|(address, (names, size))| {
+            let mut names: Vec<String> = names.into_iter().collect();
+            names.sort_by(|a, b| elf::Function::preference(a).cmp(&elf::Function::preference(b)));
+            Function {
+                names,
+                address,
+                size,
+                source: sources.remove(&address),
+            }
+        });
+        functions.list = listed.collect();
+        self.cold.sort_by_key(|part| part.start);
+        functions.cold = self.cold;
+    }
+
     fn add(&mut self, name: &str, address: u64, size: u64) {
         if is_cold(name) {
             if let Some(end) = address.checked_add(size) {
@@ -109,12 +137,7 @@ fn is_cold(name: &str) -> bool {
 #[must_use]
 pub fn list(library: &LibraryFile, debug_root: &Path) -> Functions {
     let elf = library.elf();
-    let mut found = Found::default();
-    for symbol in elf.symbols() {
-        if symbol.kind == SymbolKind::Function {
-            found.add(&symbol.name, symbol.address, symbol.size);
-        }
-    }
+    let mut found = Found::exported(elf);
     let mut functions = Functions::default();
     let own = Sections::of_file(library.file());
     let has_symbols = own.symbols(&mut |name, address, size| found.add(name, address, size));
@@ -168,22 +191,21 @@ pub fn list(library: &LibraryFile, debug_root: &Path) -> Functions {
         .into_iter()
         .filter(|name| !out_of_line.contains(name))
         .collect();
-    functions.list = found
-        .functions
-        .into_iter()
-        .map(|(address, (names, size))| {
-            let mut names: Vec<String> = names.into_iter().collect();
-            names.sort_by(|a, b| elf::Function::preference(a).cmp(&elf::Function::preference(b)));
-            Function {
-                names,
-                address,
-                size,
-                source: sources.remove(&address),
-            }
-        })
-        .collect();
-    found.cold.sort_by_key(|part| part.start);
-    functions.cold = found.cold;
+    found.fill(&mut functions, &mut sources);
+    if !has_symbols {
+        unwind::complete(&unwind::ranges(&own), &mut functions);
+    }
+    functions
+}
+
+/// Lists the functions of a file without its debug information, which can take seconds to read.
+#[must_use]
+pub(crate) fn list_symbols(library: &LibraryFile) -> Functions {
+    let mut found = Found::exported(library.elf());
+    let mut functions = Functions::default();
+    let own = Sections::of_file(library.file());
+    let has_symbols = own.symbols(&mut |name, address, size| found.add(name, address, size));
+    found.fill(&mut functions, &mut BTreeMap::new());
     if !has_symbols {
         unwind::complete(&unwind::ranges(&own), &mut functions);
     }

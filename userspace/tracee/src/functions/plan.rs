@@ -1,8 +1,6 @@
 //! Plans the probes on chosen functions.
 
-use std::{
-    cell::RefCell, collections::HashMap, ops::Range, os::unix::fs::FileExt as _, path::Path,
-};
+use std::{cell::RefCell, collections::HashMap, ops::Range, os::unix::fs::FileExt as _};
 
 use gputrace_abi::domain::Domain;
 use iced_x86::{Decoder, DecoderOptions};
@@ -70,6 +68,7 @@ pub fn plan(
             }),
         }
     }
+    remove_shared_exits(&mut plan);
     Ok(plan)
 }
 
@@ -113,31 +112,64 @@ fn one(
 
 /// Probes the ends of the `wanted` functions of a plan at the instructions that leave them, in place
 /// of their returns. Calls of functions for which that is not possible have no end
-/// ([`EndSite::NotSeen`]). Separate debug files are looked for under `debug_root`.
+/// ([`EndSite::NotSeen`]). A function whose first instruction begins a loop is refused.
 pub fn probe_exits(
     library: &LibraryFile,
-    debug_root: &Path,
     plan: &mut LibraryPlan,
     wanted: &dyn Fn(&PlannedProbe) -> bool,
 ) {
-    let probes = plan.probes.iter_mut().filter(|probe| wanted(probe));
-    let mut probes = probes.peekable();
-    if probes.peek().is_none() {
+    if !plan.probes.iter().any(wanted) {
         return;
     }
-    let functions = super::list(library, debug_root);
+    let functions = super::list_symbols(library);
     let code = FileCode {
         library,
         functions: &functions,
         pages: RefCell::default(),
     };
-    for probe in probes {
+    let mut refused = Vec::new();
+    plan.probes.retain_mut(|probe| {
+        if !wanted(probe) {
+            return true;
+        }
         let at = functions
             .list
             .binary_search_by_key(&probe.address, |function| function.address);
         let function = at.ok().and_then(|at| functions.list.get(at));
         let exits = function.map(|function| exit_sites(&code, function, probe.site.file_offset));
-        probe.end = end_or_none(exits.unwrap_or(Err(Unprobeable::UnknownSize)));
+        match exits.unwrap_or(Err(Unprobeable::UnknownSize)) {
+            Err(Unprobeable::Loop) => refused.push(RefusedProbe {
+                name: probe.name.clone(),
+                domain: probe.domain,
+                address: probe.address,
+                reason: Unprobeable::Loop,
+            }),
+            exits => {
+                probe.end = end_or_none(exits);
+                return true;
+            }
+        }
+        false
+    });
+    plan.refused.extend(refused);
+    remove_shared_exits(plan);
+}
+
+/// Removes the exits that several functions share, because they jump to the same code. Such an exit
+/// would end the call of one function in the name of another. Calls that end there count as lost.
+fn remove_shared_exits(plan: &mut LibraryPlan) {
+    let mut users: HashMap<u64, u32> = HashMap::new();
+    for exit in plan.probes.iter().flat_map(|probe| probe.end.exits()) {
+        *users.entry(exit.file_offset).or_default() += 1;
+    }
+    for probe in &mut plan.probes {
+        let EndSite::Exits(exits) = &mut probe.end else {
+            continue;
+        };
+        exits.retain(|exit| users.get(&exit.file_offset) == Some(&1));
+        if exits.is_empty() {
+            probe.end = EndSite::NotSeen(Unprobeable::NoReturn);
+        }
     }
 }
 

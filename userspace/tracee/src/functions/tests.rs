@@ -112,6 +112,35 @@ fn ways_out() {
     assert_eq!(find(&[0x90, 0x06], 2), Err(Unprobeable::Undecodable));
 }
 
+/// Code that jumps to ever more parts of itself, as no compiler makes it.
+struct Sprawling;
+
+impl Code for Sprawling {
+    fn bytes(&self, address: u64, size: u64) -> Vec<u8> {
+        // je, far behind this part; then one-byte nops
+        let mut code = vec![0x90; size as usize];
+        let jumps = if address == BASE { 5000 } else { 1 };
+        for jump in code.chunks_exact_mut(6).take(jumps) {
+            jump.copy_from_slice(&[0x0f, 0x84, 0, 0, 1, 0]);
+        }
+        code
+    }
+
+    fn is_function(&self, _: u64) -> bool {
+        false
+    }
+
+    fn cold_part(&self, address: u64) -> Option<Range<u64>> {
+        Some(address..address + 6)
+    }
+}
+
+#[test]
+fn functions_with_too_many_parts_are_refused() {
+    let found = find_exits(&Sprawling, BASE, 30_000);
+    assert_eq!(found, Err(Unprobeable::UnknownSize));
+}
+
 /// Bytes of a small program with symbols and debug information.
 fn program() -> &'static [u8] {
     static BYTES: OnceLock<Vec<u8>> = OnceLock::new();

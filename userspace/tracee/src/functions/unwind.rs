@@ -35,6 +35,8 @@ pub(super) fn ranges(sections: &Sections<'_>) -> Vec<Range<u64>> {
         }
     }
     found.sort_by_key(|range| range.start);
+    // Those of one file do not overlap, unless somebody has made them up.
+    found.dedup_by(|next, before| next.start < before.end);
     found
 }
 
