@@ -32,6 +32,8 @@ const NEVER_INSIDE: &[&str] = &[
 
 /// Functions that run callbacks which were given to another function.
 const CALLS_LATER: &[&str] = &[
+    "hipGraphDestroy",
+    "hipGraphExecDestroy",
     "hipGraphReleaseUserObject",
     "hipUserObjectRelease",
     "hsa_ven_amd_pcs_destroy",
@@ -106,6 +108,8 @@ mod tests {
         found.dedup();
         found.sort_unstable();
         let expected = [
+            "hipGraphDestroy",
+            "hipGraphExecDestroy",
             "hipGraphReleaseUserObject",
             "hipUserObjectRelease",
             "hsa_agent_iterate_caches",
