@@ -141,18 +141,6 @@ impl Recorder<'_> {
     fn say_last(&mut self, ending: &Ending) -> Result<(), SessionError> {
         // Stops further reports of mappings.
         self.targets.scanner = None;
-        self.tell_unmatched();
-        let remarks = self.instruments.never_found();
-        self.told.nothing_matched |= !remarks.is_empty();
-        self.tell_nothing()?;
-        let missed = missed(self.calls.missed() + self.sources.missed());
-        for text in remarks
-            .into_iter()
-            .chain(self.instruments.too_often()?)
-            .chain(missed)
-        {
-            self.remark(text);
-        }
         // Held threads continue by themselves: the eBPF programs know that the recording is over.
         self.collector.drain();
         while let Some(message) = self.inbox.try_take() {
@@ -165,6 +153,18 @@ impl Recorder<'_> {
                 }
                 _ => {}
             }
+        }
+        self.tell_unmatched();
+        let remarks = self.instruments.never_found();
+        self.told.nothing_matched |= !remarks.is_empty();
+        self.tell_nothing()?;
+        let missed = missed(self.calls.missed() + self.sources.missed());
+        for text in remarks
+            .into_iter()
+            .chain(self.instruments.too_often()?)
+            .chain(missed)
+        {
+            self.remark(text);
         }
         // Kernels whose dispatches are still in the rings can belong to code objects that were
         // loaded unnoticed.

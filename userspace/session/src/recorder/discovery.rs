@@ -19,7 +19,11 @@ use gputrace_tracee::{
 use super::{Recorder, gpus::Gpus};
 use crate::{
     SessionError,
-    probing::{constants, instruments::Found, report::AttachReport},
+    probing::{
+        constants,
+        instruments::{Found, Rocm},
+        report::AttachReport,
+    },
     request::Targets,
     said::{NO_MORE, notice},
     targets::before,
@@ -90,6 +94,11 @@ impl Recorder<'_> {
     /// At the end of the recording: reports a process whose libraries nobody has looked at since it
     /// mapped one at `since`, ns `CLOCK_BOOTTIME`, unless all of them had their probes by then.
     pub(crate) fn tell_unseen(&mut self, pid: u32, since: u64) {
+        // Then it is known why there is no call.
+        self.instruments.rocm = Rocm {
+            is_mapped: true,
+            has_functions: true,
+        };
         if self.instruments.had_probes(pid, since) {
             return;
         }
