@@ -47,3 +47,14 @@ pub use derive::{
 };
 pub use model::{event, extent, gpu, observation, request, stream, tally, tally::Tally, values};
 pub use timeline::Timeline;
+
+/// Whether a remark in a recording begins with `begin`. In merged recordings, the title of its
+/// capture comes first.
+#[must_use]
+pub fn is_remark(text: &str, begin: &str) -> bool {
+    let behind_title = |(at, colon): (usize, &str)| {
+        let rest = text.get(at + colon.len()..);
+        rest.is_some_and(|rest| rest.starts_with(begin))
+    };
+    text.starts_with(begin) || text.match_indices(": ").any(behind_title)
+}

@@ -594,6 +594,6 @@ fn overtaken_packets_have_no_caller_and_strange_ones_a_remark() {
         Event::Notice(notice) => Some(notice.text.as_str()),
         _ => None,
     });
-    let strange = "1 packets of queues are of AMD's format 4";
+    let strange = "Packets of queues are of AMD's format 4 (1 of them)";
     assert!(notices.into_iter().any(|text| text.starts_with(strange)));
 }

@@ -6,6 +6,7 @@ use gputrace_capture::meta::Notice;
 use gputrace_timeline::{
     WORK_NOT_SEEN,
     gpu::{Dispatch, QueueInfo},
+    is_remark,
 };
 
 use super::busy::{Busy, Meaning, Reach};
@@ -57,7 +58,7 @@ impl Agents {
 
     /// Learns of a remark: it may say that some work was not seen.
     pub fn notice(&mut self, notice: &Notice) {
-        self.is_partial |= notice.text.starts_with(WORK_NOT_SEEN);
+        self.is_partial |= is_remark(&notice.text, WORK_NOT_SEEN);
     }
 
     /// Learns of a queue.

@@ -29,6 +29,7 @@ use gputrace_text::Page;
 use gputrace_timeline::{
     FAILED_CALLS, NOTHING_SELECTED, WORK_NOT_SEEN,
     event::{Call, CallEnd, Event},
+    is_remark,
 };
 
 use gputrace_export::{
@@ -118,9 +119,10 @@ impl Summary {
     fn notice(&mut self, notice: &Notice) {
         self.gpu.agents.notice(notice);
         // These are the most important remarks, so they come first however many there are.
-        if notice.text.starts_with(NOTHING_SELECTED) || notice.text.starts_with(WORK_NOT_SEEN) {
+        let is_one_of = |remarks: &[&str]| remarks.iter().any(|one| is_remark(&notice.text, one));
+        if is_one_of(&[NOTHING_SELECTED, WORK_NOT_SEEN]) {
             self.notices.insert(0, notice.text.clone());
-        } else if is_about_failures(&notice.text) {
+        } else if is_one_of(&[FAILED_CALLS]) {
             // Nothing else matters where calls fail, so this has a place of its own.
             self.failed.push(notice.text.clone());
         } else if self.notices.len() < LISTED_NOTICES {
@@ -188,13 +190,6 @@ impl Summary {
             }
         }
     }
-}
-
-/// Whether a remark is about calls that failed; in a merged recording, the title of its capture
-/// comes first.
-fn is_about_failures(text: &str) -> bool {
-    let rest = text.split_once(": ").map_or("", |(_, rest)| rest);
-    text.starts_with(FAILED_CALLS) || rest.starts_with(FAILED_CALLS)
 }
 
 impl fmt::Display for Summary {

@@ -17,7 +17,7 @@ use gputrace_text::{
         count, duration, table,
     },
 };
-use gputrace_timeline::event::CallEnd;
+use gputrace_timeline::{NOTHING_SELECTED, event::CallEnd, is_remark};
 use serde::Serialize;
 
 use super::{Durations, Summary, render_gpu};
@@ -461,7 +461,7 @@ fn remedy(ledger: &Ledger) -> &'static str {
 /// remarks.
 fn nothing_selected(summary: &Summary) -> bool {
     let mut notices = summary.notices.iter();
-    notices.any(|notice| notice.starts_with(gputrace_timeline::NOTHING_SELECTED))
+    notices.any(|notice| is_remark(notice, NOTHING_SELECTED))
 }
 
 /// What is said about a recording without anything in it.

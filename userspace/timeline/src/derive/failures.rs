@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, HashMap};
 use foldhash::fast::RandomState;
 use gputrace_abi::domain::Domain;
 use gputrace_capture::meta::ValueKind;
+use gputrace_text::tables::count;
 
 use crate::{
     derive::args::{self, ArgValue},
@@ -15,15 +16,21 @@ use crate::{
 /// How the remark on calls that failed begins.
 pub const FAILED_CALLS: &str = "Failed calls:";
 
-/// Functions that tell of the error of an earlier call.
-const TELL_EARLIER: [&str; 3] = [
+/// Functions whose status says nothing of the call: they tell of the error of an earlier one, or
+/// programs call them to find out what there is.
+const NOT_COUNTED: [&str; 7] = [
+    "hipExtGetLastError",
     "hipGetLastError",
     "hipPeekAtLastError",
-    "hipExtGetLastError",
+    "hipPointerGetAttribute",
+    "hipPointerGetAttributes",
+    "hsa_agent_get_info",
+    "hsa_system_get_info",
 ];
 
-/// `hipErrorNotReady`: the answer to a question, not an error.
-const HIP_NOT_READY: u32 = 600;
+/// `hipErrorNotReady`, `hipErrorPeerAccessAlreadyEnabled`, `hipErrorPeerAccessNotEnabled` and
+/// `hipErrorHostMemoryAlreadyRegistered`: answers that programs expect, not errors.
+const HIP_ANSWERS: [u32; 4] = [600, 704, 705, 712];
 
 /// `HSA_STATUS_INFO_BREAK` and `HSA_STATUS_CU_MASK_REDUCED`: information, not errors.
 const HSA_INFORMATION: [u32; 2] = [1, 44];
@@ -54,8 +61,8 @@ impl Failures {
     pub(crate) fn seen(&mut self, event: &Event) {
         match event {
             Event::Function(info) => {
-                let tells_earlier = TELL_EARLIER.contains(&info.function.name.as_str());
-                if !tells_earlier && args::status_of(info, 0).is_some() {
+                let is_counted = !NOT_COUNTED.contains(&info.function.name.as_str());
+                if is_counted && args::status_of(info, 0).is_some() {
                     self.functions.insert(info.function.id, (**info).clone());
                 }
             }
@@ -95,9 +102,9 @@ impl Failures {
             let (function, error) = calls.first.as_ref()?;
             let api = stem.trim_end_matches("_api").to_uppercase();
             Some(format!(
-                "{FAILED_CALLS} {} of {} {api} calls returned an error; the first was {error}, by \
-                 {function}.",
-                calls.failed, calls.returned
+                "{FAILED_CALLS} {} of {} returned an error; the first was {error}, by {function}.",
+                calls.failed,
+                count(calls.returned, &format!("{api} call"))
             ))
         })
     }
@@ -107,7 +114,7 @@ impl Failures {
 fn is_error(info: &FunctionInfo, code: u32) -> bool {
     code != 0
         && match info.function.returns {
-            ValueKind::HipError => code != HIP_NOT_READY,
+            ValueKind::HipError => !HIP_ANSWERS.contains(&code),
             ValueKind::HsaStatus => !HSA_INFORMATION.contains(&code),
             _ => (info.domain, code) != (Some(Domain::Rccl), NCCL_IN_PROGRESS),
         }
@@ -153,7 +160,7 @@ mod tests {
             [
                 "Failed calls: 2 of 3 HIP calls returned an error; the first was \
                  hipErrorNoDevice, by hipMalloc.",
-                "Failed calls: 1 of 1 HSA calls returned an error; the first was \
+                "Failed calls: 1 of 1 HSA call returned an error; the first was \
                  HSA_STATUS_ERROR_OUT_OF_RESOURCES, by hsa_init.",
             ]
         );

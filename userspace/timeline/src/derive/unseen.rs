@@ -18,6 +18,7 @@ use gputrace_catalog::{
     launch::{self, Launch},
     signature, stream_word,
 };
+use gputrace_text::tables::{count, plural};
 
 use super::deferred::{Handle, handle};
 use crate::model::event::{Call, CallEnd, Event, FunctionInfo, LifetimeChange};
@@ -183,8 +184,12 @@ impl Unseen {
                 }
             }
             Event::Lifetime(lifetime) => {
-                let is_new = matches!(lifetime.what, LifetimeChange::Executed { .. });
-                if let Some(process) = self.processes.get_mut(&lifetime.pid).filter(|_| is_new) {
+                let is_over = match lifetime.what {
+                    LifetimeChange::Executed { .. } => true,
+                    LifetimeChange::Exited => lifetime.tid == lifetime.pid,
+                    _ => false,
+                };
+                if let Some(process) = self.processes.get_mut(&lifetime.pid).filter(|_| is_over) {
                     process.restart();
                 }
             }
@@ -239,20 +244,22 @@ impl Unseen {
             let missing = launched.saturating_sub(dispatched.saturating_add(lost));
             if has(Domain::KernelDispatch) && !self.has_periods && missing * FEW > launched {
                 remarks.push(format!(
-                    "{WORK_NOT_SEEN}: process {pid} made {launched} calls that each launch a \
-                     kernel, and waited for them, but {dispatched} dispatches were seen. Most likely \
+                    "{WORK_NOT_SEEN}: process {pid} made {} that each launch a kernel, and waited \
+                     for them, but {} could be seen. Most likely \
                      its runtime stores to doorbells by itself (DEBUG_CLR_DIRECT_DOORBELL=1), or \
                      uses packets that this version of gputrace does not know, or queues that ROCr \
-                     did not make (user queues of DRM). Busy times of GPUs are lower bounds."
+                     did not make (user queues of DRM). Busy times of GPUs are lower bounds.",
+                    count(launched, "call"),
+                    plural(dispatched, "dispatch", "dispatches"),
                 ));
             }
             if has(Domain::MemoryCopy) && process.by_rocr > 0 {
                 remarks.push(format!(
                     "ROCr's own copies were not seen: process {pid} called hsa_memory_copy or \
-                     hsa_amd_memory_fill {} times. ROCr does this with the processor, or with \
+                     hsa_amd_memory_fill {}. ROCr does this with the processor, or with \
                      kernels in queues of its own: it is neither among the copies nor among the \
                      kernels, and busy times of GPUs do not include it.",
-                    process.by_rocr
+                    count(process.by_rocr, "time")
                 ));
             }
         }
@@ -302,6 +309,9 @@ impl Process {
     fn waited(&mut self, stream: Handle, time: u64) {
         if let Some(waiting) = self.waiting.get_mut(&stream) {
             let ended = waiting.take(time);
+            if waiting.ends.is_empty() {
+                self.waiting.remove(&stream);
+            }
             self.ended(ended);
         }
     }
@@ -320,7 +330,7 @@ impl Process {
         self.launched += launches as u64;
     }
 
-    /// The process executes another program.
+    /// The process ends or executes another program.
     fn restart(&mut self) {
         *self = Self {
             launched: self.launched,

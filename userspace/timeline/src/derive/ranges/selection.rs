@@ -103,8 +103,8 @@ impl Selection {
         inside.map(|(pid, before)| {
             format!(
                 "Process {pid} was inside a region when the recording began: the first switch that \
-                 it called turned recording off. {} calls and operations of GPUs before that are in \
-                 the capture, but --selected-regions does not show them.",
+                 it called turned recording off. What came before that (calls and operations of \
+                 GPUs: {}) is in the capture, but --selected-regions does not show it.",
                 before.count
             )
         })

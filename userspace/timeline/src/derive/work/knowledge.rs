@@ -85,7 +85,9 @@ impl Collected {
                 let handles = &mut self.knowledge.handles;
                 handles.insert((handle.pid, handle.handle), handle.node_id);
             }
-            Meta::Pause(pause) => self.knowledge.lost_placements.push((pause.from, pause.to)),
+            Meta::Pause(pause) => {
+                add_range(&mut self.knowledge.lost_placements, (pause.from, pause.to));
+            }
             Meta::CodeObject(object) => {
                 let loaded = self.knowledge.loaded.entry(object.pid).or_default();
                 loaded.push((object.load_base, object.load_size, object.time));
@@ -128,7 +130,7 @@ impl Collected {
             self.knowledge.losses.push((from, ledger.time, losses));
         }
         if placements > placements_before {
-            self.knowledge.lost_placements.push((from, ledger.time));
+            add_range(&mut self.knowledge.lost_placements, (from, ledger.time));
         }
         self.accounted = (ledger.time, [packets, copies, placements]);
     }
@@ -215,7 +217,9 @@ impl Collected {
         known.losses.append(&mut self.knowledge.losses);
         keep_newest(&mut known.losses);
         let lost = &mut known.lost_placements;
-        lost.append(&mut self.knowledge.lost_placements);
+        for range in self.knowledge.lost_placements.drain(..) {
+            add_range(lost, range);
+        }
         keep_newest(lost);
         let newest = self.agents.last().map(|agent| agent.node_id);
         let mut agents: Vec<Agent> = known.agents.drain(..).map(|info| info.agent).collect();
@@ -230,6 +234,16 @@ impl Collected {
 /// Removes the oldest time ranges with losses of a live recording.
 fn keep_newest<T>(losses: &mut Vec<T>) {
     losses.drain(..losses.len().saturating_sub(LIVE_LOSSES));
+}
+
+/// Adds a range of time, ns, to ranges that are in order and do not overlap.
+fn add_range(ranges: &mut Vec<(u64, u64)>, (from, to): (u64, u64)) {
+    let first = ranges.partition_point(|(_, until)| *until < from);
+    let behind = ranges.partition_point(|(since, _)| *since <= to).max(first);
+    let joined = ranges.get(first..behind).unwrap_or_default();
+    let from = joined.first().map_or(from, |(since, _)| from.min(*since));
+    let to = joined.last().map_or(to, |(_, until)| to.max(*until));
+    ranges.splice(first..behind, [(from, to)]);
 }
 
 impl Knowledge {
@@ -288,8 +302,9 @@ impl Knowledge {
     /// Whether calls that may have changed where memory is were lost, or not recorded, between two
     /// times.
     pub(crate) fn lost_placements(&self, from: u64, to: u64) -> bool {
-        let mut lost = self.lost_placements.iter();
-        lost.any(|(since, until)| *until >= from && *since <= to)
+        let lost = &self.lost_placements;
+        let first = lost.partition_point(|(_, until)| *until < from);
+        lost.get(first).is_some_and(|(since, _)| *since <= to)
     }
 
     /// Whether a process, or one before it with the same id, has loaded code objects.
@@ -350,6 +365,25 @@ mod tests {
     };
 
     use super::*;
+
+    #[test]
+    fn ranges_of_time_are_joined() {
+        let mut ranges = Vec::new();
+        for range in [
+            (50, 60),
+            (10, 20),
+            (30, 40),
+            (15, 30),
+            (70, 80),
+            (0, 5),
+            (61, 69),
+        ] {
+            add_range(&mut ranges, range);
+        }
+        assert_eq!(ranges, [(0, 5), (10, 40), (50, 60), (61, 69), (70, 80)]);
+        add_range(&mut ranges, (3, 100));
+        assert_eq!(ranges, [(0, 100)]);
+    }
 
     fn agent(node_id: u32, gpu_id: u32, name: &str) -> Meta {
         let kind = if gpu_id == 0 {

@@ -305,9 +305,9 @@ impl Work {
         });
         let unknown = self.unknown.iter().map(|((what, number), packets)| {
             format!(
-                "{packets} packets of queues are of {what} {number}, which this version of gputrace \
-                 does not know. If they start kernels, these are missing. A newer gputrace may know \
-                 them."
+                "Packets of queues are of {what} {number} ({packets} of them), which this version of \
+                 gputrace does not know. If they start kernels, these are missing. A newer gputrace \
+                 may know them."
             )
         });
         unaligned
@@ -339,7 +339,7 @@ impl Work {
                 Item::Ring(ring) => self.ring(ring),
                 Item::Placement(change) => self.places.change(change, &self.knowledge),
                 Item::Restart { time, pid } => self.restart(*time, *pid, events),
-                Item::Exit { pid, .. } => self.exit(*pid),
+                Item::Exit { pid, time } => self.exit(*pid, *time),
             }
             if self.packets + self.copies.len() > MAX_OPEN {
                 self.give_up_oldest(events);
@@ -439,7 +439,8 @@ impl Work {
     }
 
     /// The main thread of process `pid` ended, and most likely the process too.
-    fn exit(&mut self, pid: u32) {
+    fn exit(&mut self, pid: u32, time: u64) {
+        self.places.restart(pid, time, &self.knowledge);
         let Some(process) = self.processes.get_mut(&pid) else {
             return;
         };

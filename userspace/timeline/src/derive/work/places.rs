@@ -19,6 +19,9 @@ use crate::{
 /// first two. What exceeds it is not known.
 const MOST: usize = 1 << 20;
 
+/// Maximum number of ranges that one copy can be of; nothing is certain of larger copies.
+const MOST_RANGES: usize = 1 << 12;
+
 /// Where memory is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
@@ -157,10 +160,17 @@ impl Places {
         let is_certain = |range: &Range| {
             range.place == first.place && !knowledge.lost_placements(range.since, time)
         };
-        let mut others = process?.ranges.range(address..end).map(|(_, range)| range);
-        first
-            .place
-            .filter(|_| is_certain(first) && others.all(is_certain))
+        if !is_certain(first) {
+            return None;
+        }
+        let mut known = first.end;
+        for (begin, range) in process?.ranges.range(address..end).take(MOST_RANGES) {
+            if *begin > known || !is_certain(range) {
+                return None;
+            }
+            known = known.max(range.end);
+        }
+        first.place.filter(|_| known >= end)
     }
 }
 

@@ -87,7 +87,7 @@ fn a_region_that_was_open_when_the_recording_began_is_said() {
     let said = of(false, &inside);
     assert_eq!(said.len(), 1, "{said:?}");
     assert!(
-        said[0].starts_with("Process 1 was inside a region") && said[0].contains(" 2 calls and"),
+        said[0].starts_with("Process 1 was inside a region") && said[0].contains("GPUs: 2)"),
         "{said:?}"
     );
     // A program that began later has not asked for anything before its first switch.

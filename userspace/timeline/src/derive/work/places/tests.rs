@@ -128,6 +128,9 @@ fn ranges_end_where_they_do() {
     assert_eq!(trial.node(0x4000), None);
     assert_eq!(trial.nodes(0x1800, 0x800, 500), Some(Some(1)));
     assert_eq!(trial.nodes(0x1800, 0x801, 500), None, "of two GPUs");
+    assert_eq!(trial.nodes(0x3800, 0x801, 500), None, "more than is known");
+    trial.allocate(10, 0x5000, 0x1000, 0);
+    assert_eq!(trial.nodes(0x3800, 0x2000, 500), None, "a hole");
     assert_eq!(trial.nodes(u64::MAX, u64::MAX, 500), None);
     // Another process has nothing there.
     let other = trial.places.find(8, (0x1000, 1), 500, &trial.knowledge);
