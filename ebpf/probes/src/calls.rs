@@ -320,8 +320,8 @@ fn leave(
         Frames::leave_if_idle(id, frames.depth);
         return Some(());
     }
-    // While paused, most likely the return of a call that was skipped. A jump that leaves no call is
-    // one within its function.
+    // While recording is paused, this is most likely the return of a call that was skipped. A jump
+    // that matches no frame did not leave its function.
     if paused() || flags != 0 {
         return None;
     }

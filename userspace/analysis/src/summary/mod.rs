@@ -123,7 +123,7 @@ impl Summary {
         if is_one_of(&[NOTHING_SELECTED, WORK_NOT_SEEN]) {
             self.notices.insert(0, notice.text.clone());
         } else if is_one_of(&[FAILED_CALLS]) {
-            // Nothing else matters where calls fail, so this has a place of its own.
+            // Failed calls explain most other remarks, so these have a place of their own.
             self.failed.push(notice.text.clone());
         } else if self.notices.len() < LISTED_NOTICES {
             self.notices.push(notice.text.clone());

@@ -160,9 +160,9 @@ impl Named {
         let (from, to) = (kind(source), kind(destination));
         let of_gpu = |node: Option<u32>, kind| node.filter(|_| kind == Some(AgentKind::Gpu));
         let both = from.zip(to).map(<[AgentKind; 2]>::from);
-        // The agents choose the engine only. Who names one GPU twice may mean any memory that it
-        // can reach, as OpenMP's runtime does. Without any call that places memory, as in captures
-        // of older versions, there is nothing better than this name.
+        // The agents only select the copy engine. A caller that names one GPU twice, such as
+        // OpenMP's runtime, may mean any memory that this GPU can reach. Captures of older versions
+        // do not have the calls that place memory; there, the agents are the only source.
         let is_one_gpu = is_memory_followed && source == destination && to == Some(AgentKind::Gpu);
         Self {
             source,
