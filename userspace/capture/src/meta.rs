@@ -153,16 +153,6 @@ pub enum EndProbe {
 }
 
 impl EndProbe {
-    /// Stable machine-readable name, e.g. `not_seen`.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Return => "return",
-            Self::Exits => "exits",
-            Self::NotSeen => "not_seen",
-        }
-    }
-
     fn is_return(&self) -> bool {
         *self == Self::Return
     }
