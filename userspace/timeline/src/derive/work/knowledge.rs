@@ -231,6 +231,23 @@ impl Collected {
     }
 }
 
+#[cfg(test)]
+impl Collected {
+    /// With a CPU at node 0 and GPUs at nodes 1 and 2.
+    pub(crate) fn with_two_gpus() -> Self {
+        let mut collected = Self::default();
+        for (node_id, kind) in (0..).zip([AgentKind::Cpu, AgentKind::Gpu, AgentKind::Gpu]) {
+            collected.take(Meta::Agent(Box::new(Agent {
+                node_id,
+                kind,
+                gpu_id: node_id,
+                ..Agent::default()
+            })));
+        }
+        collected
+    }
+}
+
 /// Removes the oldest time ranges with losses of a live recording.
 fn keep_newest<T>(losses: &mut Vec<T>) {
     losses.drain(..losses.len().saturating_sub(LIVE_LOSSES));

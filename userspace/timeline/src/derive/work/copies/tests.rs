@@ -1,9 +1,6 @@
 //! Directions of copies.
 
-use gputrace_capture::{
-    Meta,
-    gpu::{Agent, AgentHandle},
-};
+use gputrace_capture::{Meta, gpu::AgentHandle};
 use zerocopy::FromZeros as _;
 
 use super::*;
@@ -26,14 +23,8 @@ const PINNED: u64 = 0x40_0000;
 const ELSEWHERE: u64 = 0x50_0000;
 
 fn knowledge() -> Knowledge {
-    let mut collected = Collected::default();
-    for (node_id, kind) in (0..).zip([AgentKind::Cpu, AgentKind::Gpu, AgentKind::Gpu]) {
-        collected.take(Meta::Agent(Box::new(Agent {
-            node_id,
-            kind,
-            gpu_id: node_id,
-            ..Agent::default()
-        })));
+    let mut collected = Collected::with_two_gpus();
+    for node_id in 0..3 {
         collected.take(Meta::AgentHandle(AgentHandle {
             pid: PID,
             handle: CPU + u64::from(node_id),

@@ -3,7 +3,7 @@
 use gputrace_abi::domain::Domain;
 use gputrace_capture::{
     Meta,
-    gpu::{Agent, CodeObject},
+    gpu::CodeObject,
     ledger::{Ledger, LedgerRow},
     meta::Pause,
 };
@@ -17,14 +17,7 @@ const PID: u32 = 7;
 /// A CPU at node 0, GPUs at nodes 1 and 2; a code object at 0xc0_0000 found at 50; calls lost
 /// between 900 and 1000; no recording between 1200 and 1300.
 fn knowledge() -> Knowledge {
-    let mut collected = Collected::default();
-    for (node_id, kind) in (0..).zip([AgentKind::Cpu, AgentKind::Gpu, AgentKind::Gpu]) {
-        collected.take(Meta::Agent(Box::new(Agent {
-            node_id,
-            kind,
-            ..Agent::default()
-        })));
-    }
+    let mut collected = Collected::with_two_gpus();
     collected.take(Meta::CodeObject(Box::new(CodeObject {
         pid: PID,
         time: 50,
