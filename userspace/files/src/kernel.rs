@@ -107,6 +107,17 @@ pub fn read_some(path: impl AsRef<Path>, most: u64) -> io::Result<Vec<u8>> {
     }
 }
 
+/// State of a process or thread: the letter in `/proc/ID/stat` (proc_pid_stat(5)), such as `R` for
+/// one that runs or waits for a processor, and `T` for one that is stopped. `None` if there is none
+/// with this id.
+#[must_use]
+pub fn state_of_task(id: u32) -> Option<u8> {
+    let stat = read(format!("/proc/{id}/stat")).ok()?;
+    // The name before it is in brackets, and may contain brackets itself.
+    let close = stat.iter().rposition(|byte| *byte == b')')?;
+    stat.get(close + 2).copied()
+}
+
 /// The names in a directory, in the kernel's order. Names that cannot be read are left out.
 ///
 /// # Errors

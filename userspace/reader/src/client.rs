@@ -5,7 +5,10 @@ use std::{
     io,
     os::{fd::OwnedFd, unix::process::CommandExt as _},
     process::{Child, Command, Stdio},
-    sync::{Mutex, OnceLock, PoisonError},
+    sync::{
+        Mutex, OnceLock, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -35,8 +38,8 @@ const LEAST_PATIENCE: Duration = Duration::from_millis(20);
 /// Maximum wait for an answer when the recording is over.
 const LAST_PATIENCE: Duration = Duration::from_millis(10);
 
-/// Maximum time for a runnable helper to get a processor.
-const STARVED: Duration = Duration::from_secs(1);
+/// Maximum time for a helper to get a processor, or to go on if somebody has stopped it.
+const STARVED: Duration = Duration::from_secs(2);
 const LAST_STARVED: Duration = Duration::from_millis(100);
 
 /// Maximum time for a helper to start: its program may have to be read from a busy disk.
@@ -52,6 +55,12 @@ const MOST_LEFT: usize = 64;
 /// Stands for an unknown process; no process has this id.
 const NOBODY: u32 = 0;
 
+/// Stands for a helper that got no processor in time; it is not the process's fault.
+const HELD_UP: Errno = Errno::BUSY;
+
+/// Number of requests that helpers did not answer because they were held up.
+static UNANSWERED: AtomicU64 = AtomicU64::new(0);
+
 static HURRY: OnceLock<Instant> = OnceLock::new();
 
 static LEFT: Mutex<Vec<Child>> = Mutex::new(Vec::new());
@@ -65,6 +74,11 @@ thread_local! {
 pub(crate) fn hurry_from(deadline: Instant) {
     // If a deadline was set before, that one stays.
     let _ = HURRY.set(deadline);
+}
+
+/// See [`crate::take_unanswered`].
+pub(crate) fn take_unanswered() -> u64 {
+    UNANSWERED.swap(0, Ordering::Relaxed)
 }
 
 /// See [`crate::memory`].
@@ -219,6 +233,13 @@ fn ask_for(question: &Question<'_>, besides: Duration, take: impl FnMut(&[u8])) 
                 if let Some(helper) = helper.take() {
                     helper.leave();
                 }
+                if failure == HELD_UP {
+                    UNANSWERED.fetch_add(1, Ordering::Relaxed);
+                    return Err(io::Error::new(
+                        io::ErrorKind::TimedOut,
+                        "gputrace's own reader was stopped, or got no processor",
+                    ));
+                }
                 if failure == Errno::TIMEDOUT {
                     if question.pid == NOBODY {
                         return Err(no_answer());
@@ -299,7 +320,7 @@ impl Helper {
             match self.receive(START_LOOK, START_LOOK) {
                 Ok(0) => return Err(Errno::PIPE),
                 Ok(_) => return Ok(()),
-                Err(Errno::TIMEDOUT) => {
+                Err(Errno::TIMEDOUT | HELD_UP) => {
                     let is_late = HURRY
                         .get()
                         .is_some_and(|hurry| Instant::now() >= *hurry + LAST_STARVED);
@@ -313,7 +334,7 @@ impl Helper {
     }
 
     /// Sends a request, and returns the error number in the answer. Fails with `TIMEDOUT` if there
-    /// is no answer.
+    /// is no answer, with [`HELD_UP`] if that is the helper's fault.
     fn ask(
         &mut self,
         question: &Question<'_>,
@@ -353,8 +374,9 @@ impl Helper {
             match rustix::net::recv(&self.socket, &mut self.packet[..], RecvFlags::empty()) {
                 Ok((got, _)) => return Ok(got),
                 Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) if asked.elapsed() < starved && self.is_running() => {}
-                Err(Errno::AGAIN) => return Err(Errno::TIMEDOUT),
+                Err(Errno::AGAIN) if !self.is_held_up() => return Err(Errno::TIMEDOUT),
+                Err(Errno::AGAIN) if asked.elapsed() < starved => {}
+                Err(Errno::AGAIN) => return Err(HELD_UP),
                 Err(errno) => return Err(errno),
             }
         }
@@ -369,17 +391,13 @@ impl Helper {
         Ok(())
     }
 
-    /// Whether the helper is waiting for a processor, not for a process.
-    fn is_running(&self) -> bool {
-        let Some(child) = &self.child else {
-            return false;
-        };
-        let stat = kernel::read(format!("/proc/{}/stat", child.id())).unwrap_or_default();
-        let state = stat
-            .iter()
-            .rposition(|byte| *byte == b')')
-            .map(|close| close + 2);
-        state.and_then(|at| stat.get(at)) == Some(&b'R')
+    /// Whether the helper is waiting for a processor, or is stopped; not waiting for a process.
+    fn is_held_up(&self) -> bool {
+        let state = self
+            .child
+            .as_ref()
+            .map(|child| kernel::state_of_task(child.id()));
+        state.flatten().is_some_and(|state| b"RTt".contains(&state))
     }
 
     /// Kills the helper without waiting for its end, which may never come.

@@ -17,6 +17,7 @@
 //! | what | filled by | when it is full | reported by |
 //! |---|---|---|---|
 //! | processes that do not answer | one wait each | the oldest is forgotten | [`take_stuck`] |
+//! | reads that a helper was too late for | a helper that is stopped or gets no processor | the read fails | [`take_unanswered`] |
 //! | helpers left behind | waits that SIGKILL does not end | nothing more is read | the error |
 
 #![cfg_attr(
@@ -78,6 +79,13 @@ pub fn hurry_from(deadline: Instant) {
 #[must_use]
 pub fn take_stuck() -> Vec<u32> {
     stuck::take()
+}
+
+/// Number of requests, since the last call of this function, that got no answer because gputrace's
+/// own helper was stopped or got no processor. Each failed with [`io::ErrorKind::TimedOut`].
+#[must_use]
+pub fn take_unanswered() -> u64 {
+    client::take_unanswered()
 }
 
 /// Fills the beginning of `buffer` with the memory at `address` of process `pid`, up to the first

@@ -40,6 +40,7 @@ fn main() {
     }
     own_memory_and_files();
     a_process_that_is_not_there();
+    a_helper_that_stands_still();
     a_page_that_nobody_brings();
 }
 
@@ -122,6 +123,53 @@ fn looks_at(pid: u32) {
 fn a_process_that_is_not_there() {
     let error = gputrace_reader::may_read(1 << 30).expect_err("no such process");
     assert_eq!(error.kind(), ErrorKind::NotFound);
+}
+
+/// Somebody stops the helper for longer than a process may take to answer.
+fn a_helper_that_stands_still() {
+    let me = std::process::id();
+    let number = 7_u64;
+    let mut bytes = [0; 8];
+    let mut read =
+        || gputrace_reader::memory(me, (&raw const number).addr() as u64, &mut bytes).ok();
+    assert_eq!(read(), Some(8));
+    let helper = child_of(me);
+    let signal = |name: &str| {
+        let mut kill = Command::new("kill");
+        kill.args(["-s", name, &helper.to_string()]);
+        assert!(kill.status().expect("kill").success());
+    };
+    signal("STOP");
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            thread::sleep(Duration::from_millis(300));
+            signal("CONT");
+        });
+        assert_eq!(read(), Some(8), "it goes on");
+    });
+    assert!(gputrace_reader::take_stuck().is_empty(), "nobody is blamed");
+    assert_eq!(gputrace_reader::take_unanswered(), 0);
+    signal("STOP");
+    assert_eq!(read(), None, "it does not go on");
+    assert!(gputrace_reader::take_stuck().is_empty(), "nobody is blamed");
+    assert_eq!(gputrace_reader::take_unanswered(), 1);
+    assert_eq!(read(), Some(8), "another helper reads");
+}
+
+/// The only child of a process (proc_pid_stat(5)).
+fn child_of(parent: u32) -> u32 {
+    let children = std::fs::read_dir("/proc")
+        .expect("/proc")
+        .filter_map(|entry| {
+            let pid: u32 = entry.ok()?.file_name().to_str()?.parse().ok()?;
+            let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+            let (_, fields) = stat.rsplit_once(") ")?;
+            let mine = fields.split(' ').nth(1)? == parent.to_string();
+            mine.then_some(pid)
+        });
+    let children: Vec<u32> = children.collect();
+    assert_eq!(children.len(), 1, "{children:?}");
+    children[0]
 }
 
 fn a_page_that_nobody_brings() {
