@@ -84,6 +84,10 @@ pub struct Ledger {
     /// them. None of their calls were seen.
     #[serde(default)]
     pub untraced_processes: u64,
+    /// Number of processes whose first calls of a library may be missing, because they went on
+    /// before the library had its probes. A notice names each. Such calls were not seen.
+    #[serde(default)]
+    pub late_processes: u64,
     /// Number and cost of looks at queues' read indices; only in the last ledger of a recording
     /// that follows GPUs.
     #[serde(default, skip_serializing_if = "Option::is_none")]

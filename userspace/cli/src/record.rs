@@ -306,6 +306,14 @@ fn tell_account(finished: &Finished) {
     }
     let lost = lost(finished);
     say(&format!("{}, {lost}", account(&calls, &work, &events)));
+    let late = finished.ledger.late_processes;
+    if late > 0 {
+        say(&format!(
+            "CALLS MAY BE MISSING: {} ran on for a moment before a library had its probes; no \
+             account includes what was called then",
+            plural(late, "process", "processes")
+        ));
+    }
     let untraced = finished.ledger.untraced_processes;
     if untraced > 0 {
         say(&format!(

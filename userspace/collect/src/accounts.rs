@@ -29,6 +29,7 @@ struct Row {
 pub struct Accounts {
     /// Rows by CPU, then by domain.
     rows: Vec<[Row; DOMAINS]>,
+    late_processes: u64,
 }
 
 impl Accounts {
@@ -37,6 +38,7 @@ impl Accounts {
     pub fn new(cpus: u32) -> Self {
         Self {
             rows: vec![[Row::default(); DOMAINS]; cpus.max(1) as usize],
+            late_processes: 0,
         }
     }
 
@@ -65,6 +67,11 @@ impl Accounts {
         {
             row.seen += 1;
         }
+    }
+
+    /// Counts a process whose first calls may be missing.
+    pub fn late_process(&mut self) {
+        self.late_processes += 1;
     }
 
     /// Counts events as seen and lost, because nobody could read them in time.
@@ -170,6 +177,7 @@ impl Accounts {
             complete,
             task_events: tasks.seen,
             task_events_lost: tasks.ring_full,
+            late_processes: self.late_processes,
             ..Ledger::default()
         };
         for one in counters {

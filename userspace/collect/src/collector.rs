@@ -94,6 +94,8 @@ pub enum Command {
     Meta(Box<Meta>),
     /// Keep the task events of this process.
     Process(u32),
+    /// Count a process whose first calls may be missing.
+    LateProcess,
     /// Append the watcher's findings: consecutive records, and metadata.
     Watched(Box<(Vec<u8>, Vec<Meta>)>),
     /// The answer to the order with this number.
@@ -337,6 +339,7 @@ impl Collector {
                     Command::Process(pid) => {
                         self.sink.relevant.add(pid);
                     }
+                    Command::LateProcess => self.sink.accounts.late_process(),
                     Command::Watched(found) => self.sink.watched(&found.0, &found.1),
                     Command::Read(number, read) => self.sink.read(number, *read),
                     Command::PassedOver => {

@@ -126,6 +126,7 @@ pub(crate) fn ledger<W: Write>(out: &mut Sequence<W>, ledger: &Ledger) -> io::Re
             ("task_events", ledger.task_events),
             ("task_events_lost", ledger.task_events_lost),
             ("untraced_processes", ledger.untraced_processes),
+            ("late_processes", ledger.late_processes),
         ];
         for (name, count) in counts {
             annotations.named(name, Value::Uint(count));

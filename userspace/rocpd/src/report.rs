@@ -147,6 +147,7 @@ pub(crate) fn ledger(context: &Context, ledger: &Ledger) -> Result<(), ExportErr
         ("task_events", ledger.task_events),
         ("task_events_lost", ledger.task_events_lost),
         ("untraced_processes", ledger.untraced_processes),
+        ("late_processes", ledger.late_processes),
     ] {
         tag_value(context, tag, &count.to_string())?;
     }

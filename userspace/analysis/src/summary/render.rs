@@ -14,7 +14,7 @@ use gputrace_text::{
     Page,
     tables::{
         Align::{Left, Right},
-        count, duration, table,
+        count, duration, plural, table,
     },
 };
 use gputrace_timeline::{NOTHING_SELECTED, event::CallEnd, is_remark};
@@ -331,31 +331,42 @@ fn balance(
 
 /// Writes what is missing but was never counted in the account.
 fn beside(ledger: &Ledger, out: &mut Page<impl Write>) -> fmt::Result {
-    for (number, one, rest) in [
+    for (number, one, many, rest) in [
         (
             ledger.unmatched_returns,
             "call",
+            "calls",
             "in progress when the probes were attached, not part of the account",
         ),
         (
             ledger.unreadable_args,
             "call",
+            "calls",
             "with stack arguments that could not be read",
         ),
         (
             ledger.task_events_lost,
             "process or thread event",
+            "process or thread events",
             "lost; some names may be missing",
         ),
         (
             ledger.untraced_processes,
             "child process",
+            "child processes",
             "not traced, because there was no room for more processes; the account does not \
              include them",
         ),
+        (
+            ledger.late_processes,
+            "process",
+            "processes",
+            "ran on for a moment before a library had its probes; the account does not include \
+             what was called then",
+        ),
     ] {
         if number > 0 {
-            out.line(format_args!("  {} {rest}.", count(number, one)))?;
+            out.line(format_args!("  {} {rest}.", plural(number, one, many)))?;
         }
     }
     Ok(())

@@ -35,6 +35,7 @@ pub fn loss(ledger: &Ledger) -> Value {
         "task_events": ledger.task_events,
         "task_events_lost": ledger.task_events_lost,
         "untraced_processes": ledger.untraced_processes,
+        "late_processes": ledger.late_processes,
         "looks": ledger.looks,
     })
 }

@@ -326,6 +326,7 @@ pub(super) fn add(sum: &mut Ledger, other: &Ledger) {
         (&mut sum.task_events, other.task_events),
         (&mut sum.task_events_lost, other.task_events_lost),
         (&mut sum.untraced_processes, other.untraced_processes),
+        (&mut sum.late_processes, other.late_processes),
     ] {
         *count = count.saturating_add(more);
     }
