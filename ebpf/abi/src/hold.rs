@@ -12,6 +12,11 @@ shared! {
         pub state: u32,
         /// Unused, 0.
         pub reserved: u32,
+        /// Address of the probed instruction in the thread's dynamic linker; 0 if the hold has
+        /// another cause.
+        pub at: u64,
+        /// Stack pointer of the thread there.
+        pub stack: u64,
     }
 }
 
@@ -23,13 +28,13 @@ pub mod hold_state {
     /// The program may end.
     pub const RELEASED: u32 = 1;
     /// No program waits. The helper that is bound to the thread's CPU runs before the thread
-    /// returns to user code. A helper that has seized the thread removes the entry.
-    pub const PREEMPTED: u32 = 2;
+    /// returns to user code; if it cannot be sure of that, the thread may have gone on when it is
+    /// seized. A helper that has seized the thread removes the entry.
+    pub const GOES_ON: u32 = 2;
 }
 
 /// Number of helper processes: elements of the map `HELPERS`. An element is the number of the CPU
-/// to which the helper is bound, plus 1, or 0 if the helper does not have priority over all other
-/// threads there.
+/// to which the helper is bound, plus 1, or 0 if the helper is not bound to one.
 pub const HELPERS: u32 = 2;
 
-const _: () = assert!(size_of::<Hold>() == 16);
+const _: () = assert!(size_of::<Hold>() == 32);

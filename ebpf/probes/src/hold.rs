@@ -11,6 +11,10 @@
 //! CPU that is kept busy, so only one of these two CPUs is kept busy at a time. A thread to be held
 //! on the other one needs no busy CPU: the helper has been woken on that very CPU, and the kernel
 //! runs it before the thread returns to user code.
+//!
+//! That is certain only of a helper with a real-time priority. Where the kernel refuses one, or
+//! gputrace's processes get no processor in time, a helper seizes the thread as soon as it can, and
+//! finds out whether the thread has gone on before ([`Place`]).
 
 use core::ffi::c_void;
 
@@ -58,13 +62,25 @@ const LIMIT_NS: u64 = 100_000_000;
 /// clock says. One look takes at least 30 ns; the kernel allows 8 million (`BPF_MAX_LOOPS`).
 const LOOKS: u32 = 1 << 20;
 
-/// `BPF_NOEXIST` of `linux/bpf.h`.
-const NO_EXIST: u64 = 1;
+/// `BPF_EXIST` of `linux/bpf.h`.
+const EXIST: u64 = 2;
+
+/// Where a thread is when it is to be held; see [`Hold::at`].
+#[derive(Clone, Copy)]
+pub(crate) struct Place {
+    pub(crate) at: u64,
+    pub(crate) stack: u64,
+}
+
+impl Place {
+    /// It does not matter whether the thread has gone on when it is seized.
+    pub(crate) const ANY: Self = Self { at: 0, stack: 0 };
+}
 
 /// Reports `op`, a [`gputrace_abi::record::task_op`] about the current thread, to the collector.
 /// Holds the thread if its process may be held. `count` has further details for some operations.
 #[inline(always)]
-pub(crate) fn report(id: u64, flags: u32, op: u8, count: u32) -> Option<()> {
+pub(crate) fn report(id: u64, flags: u32, op: u8, count: u32, place: Place) -> Option<()> {
     // A thread is held only if the collector is certain to receive the report.
     let Some(mut slot) = Slot::<Task>::reserve() else {
         // SAFETY: a helper without arguments.
@@ -74,20 +90,20 @@ pub(crate) fn report(id: u64, flags: u32, op: u8, count: u32) -> Option<()> {
     let record = slot.as_mut_ptr();
     // SAFETY: a helper without arguments.
     let now = unsafe { bpf_ktime_get_boot_ns() };
-    let busy = if flags & HOLD != 0 {
-        Busy::begin()
-    } else {
-        Busy::Cannot
-    };
+    let busy = if flags & HOLD != 0 { keep_busy() } else { None };
     let hold = Hold {
         begin: now,
-        state: match busy {
-            Busy::Keep(_) => hold_state::WAITS,
-            Busy::NeedNot | Busy::Cannot => hold_state::PREEMPTED,
+        state: if busy.is_some() {
+            hold_state::WAITS
+        } else {
+            hold_state::GOES_ON
         },
         reserved: 0,
+        at: place.at,
+        stack: place.stack,
     };
-    let held = !matches!(busy, Busy::Cannot) && HOLDS.insert(id, hold, NO_EXIST).is_ok();
+    // In place of an earlier hold of the thread that nobody has begun.
+    let held = flags & HOLD != 0 && HOLDS.insert(id, hold, 0).is_ok();
     // SAFETY: the slot is as large as a `Task`; helpers without arguments.
     unsafe {
         (&raw mut (*record).header).write(RecordHeader {
@@ -109,63 +125,47 @@ pub(crate) fn report(id: u64, flags: u32, op: u8, count: u32) -> Option<()> {
     if held {
         call_helpers();
     }
-    if let Busy::Keep(count) = busy {
+    if let Some(count) = busy {
         if held {
-            wait(id, now + LIMIT_NS);
+            wait(id, hold);
         }
         end(count);
     }
     Some(())
 }
 
-/// Whether to keep this CPU busy while a thread is held on it.
-enum Busy {
-    /// Keep it busy, until [`end`].
-    Keep(*mut u64),
-    /// No need to: a helper runs on this CPU before the thread does.
-    NeedNot,
-    /// Not allowed: the helpers could not run.
-    Cannot,
-}
-
-impl Busy {
-    #[inline(always)]
-    fn begin() -> Self {
-        // SAFETY: a helper without arguments.
-        let here = u64::from(unsafe { bpf_get_smp_processor_id() }) + 1;
-        let is_here = |helper: u32| {
-            // SAFETY: a live, aligned element; helpers write it once.
-            HELPERS
-                .get_ptr(helper)
-                .is_some_and(|cpu| unsafe { cpu.read_volatile() } == here)
-        };
-        let has_helper = is_here(0) || is_here(1);
-        let most = u64::from(config().busy_cpus);
-        let (kind, most) = if has_helper {
-            (0, most.min(1))
-        } else {
-            (1, most)
-        };
-        let Some(count) = BUSY.get_ptr_mut(kind) else {
-            return Self::Cannot;
-        };
-        // SAFETY: a live, aligned array element that is changed by atomic addition only.
-        if unsafe { fetch_add(count, 1) } < most {
-            return Self::Keep(count);
-        }
-        end(count);
-        if has_helper {
-            Self::NeedNot
-        } else {
-            Self::Cannot
-        }
+/// Begins to keep this CPU busy, until [`end`] is called with the result. `None` if the helpers
+/// could not run then, or if there is no need to, because one of them runs here before the thread
+/// does.
+#[inline(always)]
+fn keep_busy() -> Option<*mut u64> {
+    // SAFETY: a helper without arguments.
+    let here = u64::from(unsafe { bpf_get_smp_processor_id() }) + 1;
+    let is_here = |helper: u32| {
+        // SAFETY: a live, aligned element; helpers write it once.
+        HELPERS
+            .get_ptr(helper)
+            .is_some_and(|cpu| unsafe { cpu.read_volatile() } == here)
+    };
+    let most = u64::from(config().busy_cpus);
+    let (kind, most) = if is_here(0) || is_here(1) {
+        (0, most.min(1))
+    } else {
+        (1, most)
+    };
+    let count = BUSY.get_ptr_mut(kind)?;
+    // SAFETY: a live, aligned array element that is changed by atomic addition only.
+    if unsafe { fetch_add(count, 1) } < most {
+        return Some(count);
     }
+    end(count);
+    None
 }
 
 /// Stops counting this CPU as busy.
 #[inline(always)]
 fn end(count: *mut u64) {
-    // SAFETY: as in [`Busy::begin`]; -1 in two's complement.
+    // SAFETY: as in [`keep_busy`]; -1 in two's complement.
     unsafe { fetch_add(count, u64::MAX) };
 }
 
@@ -182,23 +182,38 @@ struct Waiting {
     id: u64,
     /// When it continues in any case, ns `CLOCK_BOOTTIME`.
     until: u64,
+    /// Whether nobody has seized it by then.
+    is_late: bool,
 }
 
-/// Waits until the thread `id` is released, or until the time `until`.
+/// Waits until the thread `id` is released, or until [`LIMIT_NS`] have passed. Then a helper may
+/// still seize the thread.
 #[inline(always)]
-fn wait(id: u64, until: u64) {
-    let mut waiting = Waiting { id, until };
+fn wait(id: u64, hold: Hold) {
+    let mut waiting = Waiting {
+        id,
+        until: hold.begin + LIMIT_NS,
+        is_late: true,
+    };
     // SAFETY: `look` has the signature that the helper requires, and `waiting` lives through the
     // call.
     unsafe { bpf_loop(LOOKS, look as *mut c_void, (&raw mut waiting).cast(), 0) };
-    // Fails if gputrace has removed the hold because it took too long.
-    let _ = HOLDS.remove(id);
+    // Both fail if gputrace has removed the hold because it is over.
+    let _ = if waiting.is_late && !stopped() {
+        let hold = Hold {
+            state: hold_state::GOES_ON,
+            ..hold
+        };
+        HOLDS.insert(id, hold, EXIST)
+    } else {
+        HOLDS.remove(id)
+    };
 }
 
 /// Checks once whether to continue. A return value other than 0 ends the wait.
 extern "C" fn look(_index: u32, waiting: *mut Waiting) -> i64 {
     // SAFETY: the helper passes the pointer that was given to it.
-    let waiting = unsafe { &*waiting };
+    let waiting = unsafe { &mut *waiting };
     let released = match HOLDS.get_ptr(waiting.id) {
         // SAFETY: the pointer is that of a live map element, which only gputrace changes.
         Some(hold) => unsafe { (&raw const (*hold).state).read_volatile() != hold_state::WAITS },
@@ -206,5 +221,6 @@ extern "C" fn look(_index: u32, waiting: *mut Waiting) -> i64 {
     };
     // SAFETY: a helper without arguments.
     let late = unsafe { bpf_ktime_get_boot_ns() } >= waiting.until;
+    waiting.is_late = !released;
     i64::from(released || late || stopped())
 }

@@ -25,7 +25,7 @@ use gputrace_abi::{
 
 use crate::{
     frames::Frames,
-    hold::report,
+    hold::{Place, report},
     linker,
     maps::{Counters, STEPS, TARGETS, config, stopped},
     ring::{Outcome, finish},
@@ -113,7 +113,7 @@ pub(crate) fn task_executed(ctx: RawTracePointContext) -> Option<()> {
     // SAFETY: the pointer is that of a live map element.
     let flags = unsafe { *TARGETS.get_ptr((id >> 32) as u32)? };
     linker::forget((id >> 32) as u32);
-    report(id, flags, task_op::NEW_IMAGE, 0)
+    report(id, flags, task_op::NEW_IMAGE, 0, Place::ANY)
 }
 
 /// Writes the open calls of the thread `id` as unfinished, and removes the thread.

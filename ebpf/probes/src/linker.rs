@@ -22,7 +22,7 @@ use gputrace_abi::{
 };
 
 use crate::{
-    hold::report,
+    hold::{Place, report},
     maps::{config, over, target},
     ring::Slot,
 };
@@ -54,9 +54,15 @@ pub(crate) fn linker_changed(ctx: ProbeContext) -> Option<()> {
     let id = bpf_get_current_pid_tgid();
     let flags = target((id >> 32) as u32)?;
     // SAFETY: this program's own context, and its registers.
-    let (cookie, at) = unsafe { (bpf_get_attach_cookie(ctx.as_ptr()), (*ctx.regs).rip) };
-    if of_interest((id >> 32) as u32, LinkerCookie(cookie), at) {
-        report(id, flags, task_op::LINKER, 0)?;
+    let (cookie, place) = unsafe {
+        let place = Place {
+            at: (*ctx.regs).rip,
+            stack: (*ctx.regs).rsp,
+        };
+        (bpf_get_attach_cookie(ctx.as_ptr()), place)
+    };
+    if of_interest((id >> 32) as u32, LinkerCookie(cookie), place.at) {
+        report(id, flags, task_op::LINKER, 0, place)?;
     }
     Some(())
 }

@@ -11,7 +11,7 @@ use aya_ebpf::{
 use gputrace_abi::{config::target_flags::HOLD, record::task_op};
 
 use crate::{
-    hold::report,
+    hold::{Place, report},
     maps::{over, target},
 };
 
@@ -38,7 +38,7 @@ pub(crate) fn code_objects_changed(ctx: RetProbeContext) -> Option<()> {
     let loads = number(LOADS.get_ptr(process)).wrapping_add(1);
     // A full map evicts another process.
     let _ = LOADS.insert(process, loads, 0);
-    report(id, flags & !HOLD, task_op::CODE_OBJECTS, loads)
+    report(id, flags & !HOLD, task_op::CODE_OBJECTS, loads, Place::ANY)
 }
 
 /// At the entry of `hsa_executable_destroy`: code objects are about to be unloaded.
@@ -59,7 +59,7 @@ pub(crate) fn hold_unread(id: u64) -> Option<()> {
     if flags & HOLD == 0 || loads == number(READ_LOADS.get_ptr(process)) {
         return None;
     }
-    report(id, flags, task_op::CODE_OBJECTS, loads)
+    report(id, flags, task_op::CODE_OBJECTS, loads, Place::ANY)
 }
 
 /// Value of a map element; 0 if there is none.

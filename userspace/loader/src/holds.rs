@@ -82,7 +82,7 @@ impl Holds {
     /// already.
     pub fn release(&self, held: Held) {
         let key = held.id.to_ne_bytes();
-        if held.hold.state == hold_state::PREEMPTED {
+        if held.hold.state == hold_state::GOES_ON {
             let _ = self.map.delete(&key);
             return;
         }
@@ -105,8 +105,14 @@ impl Holds {
         is_gone && hold.state == hold_state::WAITS
     }
 
-    /// Announces that the helper with this index runs on `cpu` with priority over all other
-    /// threads.
+    /// A newer hold of the same thread that nobody has seized it for.
+    #[must_use]
+    pub fn newer(&self, held: Held) -> Option<Held> {
+        let hold = self.lookup(&held.id.to_ne_bytes())?;
+        (hold.begin > held.hold.begin).then_some(Held { hold, ..held })
+    }
+
+    /// Announces that the helper with this index is bound to `cpu`.
     pub fn set_helper(&self, index: u32, cpu: u32) {
         let place = u64::from(cpu) + 1;
         // If this fails, threads on that CPU wait for the helper like those on other CPUs.

@@ -52,4 +52,4 @@ pub use probing::{
 pub use recorder::{Finished, Say, periods::Period, record};
 pub use request::{Formats, FunctionFilter, LiveFormat, OutputRequest, Request, Targets, Watcher};
 pub use system::{hostname, kernel_release};
-pub use targets::user::User;
+pub use targets::{holder::run_first, user::User};

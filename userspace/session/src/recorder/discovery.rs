@@ -10,7 +10,7 @@ use gputrace_capture::Meta;
 use gputrace_collect::{Command, clocks};
 use gputrace_kfd::Paths;
 use gputrace_loader::attach::Scope;
-use gputrace_text::Line;
+use gputrace_text::{Line, tables::plural};
 use gputrace_tracee::{
     library::LibraryFile,
     process::{self, ProcessError},
@@ -26,7 +26,7 @@ use crate::{
     },
     request::Targets,
     said::{NO_MORE, notice},
-    targets::before,
+    targets::{before, holder::Released},
 };
 
 impl Recorder<'_> {
@@ -56,13 +56,20 @@ impl Recorder<'_> {
             constants::bring_in(task.pid);
         }
         let holder = self.targets.holder.as_ref().filter(|_| task.held != 0);
-        let waited = holder.is_some_and(|holder| holder.release(task.pid, task.tid, task.time));
+        let released = holder.map_or(Released::Unheld, |holder| {
+            holder.release(task.pid, task.tid, task.time)
+        });
         let is_launched = self.targets.holder.is_some();
         // Its libraries may have got their probes while another process was held.
-        if !waited && found.complete_since > since {
-            self.tell_missed(task.pid, since);
-        } else if !waited && !found.any && is_launched && task.op == task_op::LINKER {
-            self.tell_ended(task.pid);
+        let is_missed = found.complete_since > since;
+        match released {
+            Released::InTime => {}
+            Released::Late(late) if is_missed => self.tell_late(task.pid, late),
+            Released::Unheld if is_missed => self.tell_missed(task.pid, since),
+            Released::Unheld if !found.any && is_launched && task.op == task_op::LINKER => {
+                self.tell_ended(task.pid);
+            }
+            Released::Late(_) | Released::Unheld => {}
         }
         // Done after releasing the thread, which need not wait for it.
         if found.any {
@@ -71,24 +78,45 @@ impl Recorder<'_> {
     }
 
     /// Reports that calls since the mapping of a library may be missing.
-    fn tell_missed(&self, pid: u32, since: u64) {
+    fn tell_missed(&mut self, pid: u32, since: u64) {
         let missed = Duration::from_nanos(clocks::now().saturating_sub(since));
-        let text = format!(
-            "process {pid} mapped a library that was not known before; calls that it made in the \
-             {missed:.0?} until the probes were on are not recorded"
+        self.tell_first_calls(
+            pid,
+            &format!(
+                "that was not known before; calls that it made in the {missed:.0?} until the \
+                 probes were on are not recorded"
+            ),
         );
-        self.collector.append(notice(text.clone()));
-        self.tell(&text);
+    }
+
+    /// Reports that a process was held for its probes, but only after it had gone on.
+    fn tell_late(&mut self, pid: u32, late: Duration) {
+        self.tell_first_calls(
+            pid,
+            &format!(
+                "that was not known before, and was held only {late:.0?} later; calls that it \
+                 made before are not recorded"
+            ),
+        );
     }
 
     /// Reports a process that should have been held until the probes were on, but ended before.
-    fn tell_ended(&self, pid: u32) {
-        let text = format!(
-            "process {pid} mapped a library and ended before it could be held for the probes; if \
-             the library was not known before, calls of it are not recorded"
+    fn tell_ended(&mut self, pid: u32) {
+        self.tell_first_calls(
+            pid,
+            "and ended before it could be held for the probes; if the library was not known \
+             before, calls of it are not recorded",
         );
+    }
+
+    /// Reports a process that has mapped a library whose first calls may be missing, and counts it.
+    fn tell_first_calls(&mut self, pid: u32, what: &str) {
+        let text = format!("process {pid} mapped a library {what}");
         self.collector.append(notice(text.clone()));
         self.tell(&text);
+        if self.told.late.insert(pid) {
+            self.collector.send(Command::LateProcess);
+        }
     }
 
     /// At the end of the recording: reports a process whose libraries nobody has looked at since it
@@ -102,10 +130,11 @@ impl Recorder<'_> {
         if self.instruments.had_probes(pid, since) {
             return;
         }
-        self.remark(format!(
-            "process {pid} mapped a library just before the recording ended; if the library was \
-             not known before, calls of it are not recorded"
-        ));
+        self.tell_first_calls(
+            pid,
+            "just before the recording ended; if the library was not known before, calls of it \
+             are not recorded",
+        );
     }
 
     /// Writes the description of the GPUs into the capture, and `remarks` on what is missing.
@@ -296,6 +325,14 @@ impl Recorder<'_> {
             self.remark(format!(
                 "process {pid} does not answer when its memory is read (userfaultfd, or a file \
                  system that hangs): names and values from there are missing"
+            ));
+        }
+        let unanswered = gputrace_reader::take_unanswered();
+        if unanswered > 0 {
+            self.remark(format!(
+                "gputrace's own reader was stopped, or got no processor, during {}: names and \
+                 values are missing",
+                plural(unanswered, "read of a process", "reads of processes")
             ));
         }
     }

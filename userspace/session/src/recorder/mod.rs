@@ -12,7 +12,7 @@ pub(crate) mod periods;
 mod setup;
 mod wait;
 
-use std::{path::PathBuf, process::ExitStatus, sync::Arc};
+use std::{collections::BTreeSet, path::PathBuf, process::ExitStatus, sync::Arc};
 
 use gputrace_capture::{ledger::Ledger, meta::EndReason};
 use gputrace_collect::CollectorHandle;
@@ -91,6 +91,8 @@ pub(crate) struct Recorder<'a> {
 pub(crate) struct Told {
     /// Remarks on processes that have been made.
     pub(crate) said: Said,
+    /// Processes whose first calls may be missing.
+    pub(crate) late: BTreeSet<u32>,
     /// First failure to write the capture.
     pub(crate) failure: Option<String>,
     /// Whether requested libraries or functions were not found, or another reason was told for
