@@ -122,12 +122,34 @@ pub(super) fn settings(machine: &Machine, verdict: Verdict) -> Section {
     section.push(ptrace(
         machine.line("proc/sys/kernel/yama/ptrace_scope").as_deref(),
     ));
+    section.push(priority(&gputrace_session::run_first()));
     let outcome = match verdict {
         Verdict::Ready | Verdict::PidNamespace => sandbox::outcome(),
         Verdict::NoPermission | Verdict::KernelLacks => Outcome::Unknown,
     };
     section.push(seccomp(&release, outcome, &sandboxed(machine)));
     section
+}
+
+/// Whether helpers of gputrace may run before all other threads.
+fn priority(tried: &io::Result<()>) -> Check {
+    match tried {
+        Ok(()) => Check::ok(
+            "real-time priority",
+            "granted",
+            "threads of a launched program are held in time while a library gets its probes",
+        ),
+        Err(error) => Check::warning(
+            "real-time priority",
+            format!("refused: {error}"),
+            "on a busy machine, a launched program may make the first calls of a library that was \
+             not known before it is held; a notice names the process",
+        )
+        .next(
+            "give gputrace CAP_SYS_NICE and, if its cpu control group has cpu.rt_runtime_us, a \
+             budget there",
+        ),
+    }
 }
 
 fn lockdown(line: Option<&str>, verdict: Verdict) -> Check {
