@@ -168,8 +168,10 @@ fn child_of(parent: u32) -> u32 {
             mine.then_some(pid)
         });
     let children: Vec<u32> = children.collect();
-    assert_eq!(children.len(), 1, "{children:?}");
-    children[0]
+    let [child] = children[..] else {
+        panic!("children: {children:?}")
+    };
+    child
 }
 
 fn a_page_that_nobody_brings() {
