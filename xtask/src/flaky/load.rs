@@ -204,13 +204,24 @@ fn stop_now_and_then(over: &AtomicBool, mut random: Random) {
         let pid = pids
             .get(chosen)
             .and_then(|&pid| Pid::from_raw(i32::try_from(pid).ok()?));
-        let Some(pid) = pid else { continue };
+        // One that a test has stopped has to stay so.
+        let Some(pid) = pid.filter(|pid| !is_stopped(*pid)) else {
+            continue;
+        };
         // It may have ended meanwhile.
         if kill_process(pid, Signal::STOP).is_ok() {
             thread::sleep(Duration::from_millis(random.between(STOPPED)));
             let _ended = kill_process(pid, Signal::CONT);
         }
     }
+}
+
+/// Whether a process is stopped (proc_pid_stat(5)).
+fn is_stopped(pid: Pid) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero()));
+    let stat = stat.unwrap_or_default();
+    let state = stat.rsplit_once(") ").map(|(_, fields)| fields);
+    state.is_some_and(|fields| fields.starts_with(['T', 't']))
 }
 
 /// SplitMix64: the same moments for the same seed.
