@@ -42,11 +42,16 @@ impl Recorder<'_> {
         // The first tick comes later: everything has just been looked at.
         let mut tick = interval_at(Instant::now() + TICK, TICK);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let over = sleep(self.request.duration.unwrap_or(Duration::MAX));
+        // The recording of a node begins when all processes have been looked at.
+        let from_now_on = |after: Duration| match self.request.targets {
+            Targets::Node => Duration::MAX,
+            Targets::Launch { .. } | Targets::Attach { .. } => after,
+        };
+        let over = sleep(from_now_on(self.request.duration.unwrap_or(Duration::MAX)));
         tokio::pin!(over);
         let mut schedule = Schedule::new(&self.request.periods);
         let mut next = schedule.next();
-        let switch = sleep(next.map_or(Duration::MAX, |next| next.after));
+        let switch = sleep(from_now_on(next.map_or(Duration::MAX, |next| next.after)));
         tokio::pin!(switch);
         let unread = self.live.as_ref().map(Live::closed);
         let unread = async move {
