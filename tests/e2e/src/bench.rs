@@ -8,7 +8,10 @@ use std::{
     thread,
 };
 
-use rustix::process::Signal;
+use rustix::{
+    process::Signal,
+    thread::{CpuSet, sched_getaffinity},
+};
 use tempfile::TempDir;
 
 use crate::{
@@ -151,9 +154,13 @@ impl Bench {
     /// If gputrace fails.
     #[must_use]
     pub fn launch_with_full_rings(&self, outputs: &Outputs, threads: usize) -> String {
+        // One ring has to take all, however many processors there are.
+        let cpus = sched_getaffinity(None).expect("this thread's processors");
+        let cpu = (0..CpuSet::MAX_CPU).find(|cpu| cpus.is_set(*cpu));
         let mut command = self.gputrace(outputs);
         command
-            .args(["--ring-size", "4KiB", "--"])
+            .args(["--ring-size", "4KiB", "--", "taskset", "--cpu-list"])
+            .arg(cpu.unwrap_or_default().to_string())
             .arg(self.program("synthetic/synthetic"))
             .args(["block", &threads.to_string()]);
         let mut gputrace = Running::start("gputrace", &mut command);

@@ -183,8 +183,10 @@ fn a_queue_that_lies_takes_its_share_only() {
     });
     let size = fs::metadata(bench.outputs(0).capture()).unwrap().len();
     assert!(size < 40 << 20, "a capture of {size} bytes");
+    // What the ring holds no more when it is read is lost for another reason.
+    let unreadable = trace.lost(DropReason::MemoryUnreadable);
     assert!(
-        trace.lost(DropReason::ProcessLimit) > 1 << 20,
+        trace.lost(DropReason::ProcessLimit) + unreadable > 1 << 20 && unreadable < 1 << 18,
         "{:?}",
         trace.final_ledger().total()
     );

@@ -106,7 +106,8 @@ fn waits_are_those_that_the_kernel_counts() {
     let mut sleepers = BTreeMap::<u32, u64>::new();
     // gputrace starts the program, but none of gputrace's own processes is observed.
     assert!(observed.iter().all(|one| u64::from(one.whose.tid) >= pid));
-    let slept = |one: &&Observation| one.name == "sleeping";
+    // Somebody may have stopped one of them in its sleep.
+    let slept = |one: &&Observation| one.name == "sleeping" || one.name == "stopped";
     for one in observed.iter().filter(slept) {
         *sleepers.entry(one.whose.tid).or_default() += one.duration();
     }

@@ -151,7 +151,8 @@ fn ctrl_c_in_the_terminal() {
         );
         trace.assert_sound(&reason.unwrap_or_default());
         trace.assert_lossless();
-        compare(&bench.log(), &trace).assert_exact();
+        // The last call may have been logged, but not made, when the program died.
+        compare_if(&bench.log(), &trace, |call| call.end.is_some()).assert_exact();
         for rest in ["_hip_api_trace.csv", "_loss.csv", "_results.pftrace"] {
             assert!(
                 outputs.file(rest).exists(),
