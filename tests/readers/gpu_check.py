@@ -34,6 +34,7 @@ def check(trace: pftrace.Trace, calls: list[pftrace.Slice], complete: bool) -> I
         yield from (f"{number} {value} occurs {count} times" for value, count in ids.items() if count > 1)
     yield from check_rows(trace, found)
     yield from check_flows(found, calls, complete)
+    yield from check_joins(found, calls)
     yield from check_counters(trace, found)
     yield from check_native(trace, found)
 
@@ -90,6 +91,23 @@ def check_rows(trace: pftrace.Trace, found: list[pftrace.Slice]) -> Iterator[str
     yield from (f"queue {queue} is on {agent}" for queue, agent in agents.items() if len(agent) > 1)
 
 
+def innermost(event: pftrace.Slice) -> Any:
+    """Correlation id of the innermost call that submitted GPU work."""
+    return event.notes.get("innermost_corr_id", event.notes["corr_id"])
+
+
+def check_joins(found: list[pftrace.Slice], calls: list[pftrace.Slice]) -> Iterator[str]:
+    """As TraceLens joins them: a call of HIP and its work have the same `corr_id`, even if HIP called HSA for it."""
+    by_id = {call.notes.get("corr_id"): call for call in calls}
+    for event in found:
+        call, names = by_id.get(innermost(event)), []
+        while call is not None and call.category == "hsa_api":
+            names.append(call.name)
+            call = by_id.get(call.notes.get("ancestor_id"))
+        if call is not None and call.category == "hip_api" and event.notes["corr_id"] != call.notes.get("corr_id"):
+            yield f"{event.name} at {event.begin} does not join {call.name}, which called {', '.join(names)} for it"
+
+
 def check_flows(found: list[pftrace.Slice], calls: list[pftrace.Slice], complete: bool) -> Iterator[str]:
     """A flow is a call and all GPU work that it asked for; both ends of it are there."""
     by_id = {call.notes.get("corr_id"): call for call in calls}
@@ -98,7 +116,7 @@ def check_flows(found: list[pftrace.Slice], calls: list[pftrace.Slice], complete
             yield f"{call.name} at {call.begin} has flows {call.flows}"
     for event in found:
         what = f"{event.name} at {event.begin}"
-        expected = {event.notes["corr_id"], event.notes["outermost_corr_id"]} - {0}
+        expected = {innermost(event), event.notes["outermost_corr_id"]} - {0}
         if len(event.flows) != len(expected) or set(event.flows) != expected:
             yield f"{what} has flows {event.flows}, not {expected}"
         for flow in event.flows:
@@ -181,7 +199,7 @@ def check_csv(trace: pftrace.Trace, category: str, rows: list[dict[str, str]]) -
                 if kernel
                 else (notes["operation"],)
             )
-            fields += (notes["kind"], notes["corr_id"], notes["begin_ns"], notes["end_ns"])
+            fields += (notes["kind"], innermost(event), notes["begin_ns"], notes["end_ns"])
             drawn[tuple(map(str, fields))] += 1
     yield from (f"{category}: only the CSV file has {row}" for row in expected - drawn)
     yield from (f"{category}: only the trace has {row}" for row in drawn - expected)

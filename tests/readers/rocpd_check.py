@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-# Columns that tools for rocpd, schema version 3, name in their queries.
+# Columns that tools for rocpd, schema version 3.0.0, name in their queries.
 COLUMNS = {
     "regions": "id guid category name nid pid tid start end duration event_id stack_id parent_stack_id corr_id extdata",
     "kernels": "id guid tid category region name nid pid agent_abs_index agent_log_index agent_type_index agent_type "
@@ -53,6 +53,79 @@ COLUMNS = {
     "top": "name total_calls total_duration average percentage total_error average_error unknown_calls",
 }
 
+# What the versions of the schema add: to the views, and to the tables that each version's own views read. Of 3.0.4, only
+# some names of columns are known, and of 3.0.5 only those of two (ROCm/rocm-systems, versions.yml and the tests).
+AGENT = "agent_id agent_abs_index agent_log_index agent_type_index agent_type"
+STACK = "event_id stack_id parent_stack_id corr_id"
+ADDED = {
+    "3.0.0": {
+        "rocpd_kernel_dispatch": "id guid nid pid tid agent_id kernel_id dispatch_id queue_id stream_id start end "
+        "private_segment_size group_segment_size workgroup_size_x workgroup_size_y workgroup_size_z grid_size_x "
+        "grid_size_y grid_size_z region_name_id event_id extdata",
+        "rocpd_memory_copy": "id guid nid pid tid start end name_id dst_agent_id dst_address src_agent_id src_address "
+        "size queue_id stream_id region_name_id event_id extdata",
+        "rocpd_memory_allocate": "id guid nid pid tid agent_id type level start end address size queue_id stream_id "
+        "event_id extdata",
+        "rocpd_event": "id guid category_id stack_id parent_stack_id correlation_id call_stack line_info extdata",
+        "rocpd_region": "id guid nid pid tid start end name_id event_id extdata",
+        "rocpd_sample": "id guid track_id timestamp event_id extdata",
+        "rocpd_track": "id guid nid pid tid name_id extdata",
+        "rocpd_arg": "id guid event_id position type name value extdata",
+        "rocpd_pmc_event": "id guid event_id pmc_id value extdata",
+        "rocpd_info_pmc": "id guid nid pid agent_id target_arch event_code instance_id name symbol description "
+        "long_description component units value_type block expression is_constant is_derived extdata",
+        "rocpd_info_agent": "id guid nid pid type absolute_index logical_index type_index uuid name model_name "
+        "vendor_name product_name user_name extdata",
+        "rocpd_info_code_object": "id guid nid pid agent_id uri load_base load_size load_delta storage_type extdata",
+        "rocpd_info_kernel_symbol": "id guid nid pid code_object_id kernel_name display_name kernel_object "
+        "kernarg_segment_size kernarg_segment_alignment group_segment_size private_segment_size sgpr_count "
+        "arch_vgpr_count accum_vgpr_count extdata",
+        "rocpd_info_process": "id guid nid ppid pid init fini start end command environment extdata",
+        "rocpd_info_thread": "id guid nid ppid pid tid name start end extdata",
+        "rocpd_info_queue": "id guid nid pid name extdata",
+        "rocpd_info_stream": "id guid nid pid name extdata",
+        "rocpd_info_node": "id guid hash machine_id system_name hostname release version hardware_name domain_name",
+        "rocpd_string": "id guid string",
+        "rocpd_metadata": "id tag value",
+    },
+    "3.0.1": {},
+    "3.0.2": {
+        "rocpd_kernel_dispatch": "graph_exec_id graph_node_id",
+        "rocpd_memory_copy": "graph_exec_id graph_node_id",
+        "rocpd_graph_launch": "id guid nid pid tid agent_id queue_id start end graph_exec_id kernel_dispatch_count "
+        "event_id extdata",
+        "kernels": "graph_exec_id graph_node_id",
+        "memory_copies": "graph_exec_id graph_node_id",
+        "graph_launches": f"id guid nid pid tid {AGENT} queue_id queue name start end duration graph_exec_id "
+        f"kernel_dispatch_count {STACK}",
+    },
+    "3.0.3": {
+        "rocpd_pmc_event": "sample_id xcc shader_engine instance",
+        "rocpd_info_pmc": "spm_support",
+        "kernels": "event_id",
+        "spm_counters": f"id guid dispatch_id kernel_id correlation_id event_id stack_id parent_stack_id pid tid {AGENT} "
+        "queue_id grid_size kernel_name kernel_region workgroup_size counter_name counter_id xcc shader_engine instance "
+        "value timestamp category nid extdata code_object_id",
+    },
+    "3.0.4": {
+        "rocpd_hip_event": "id guid nid pid tid agent_id queue_id source_queue_id stream_id start end event_id extdata",
+        "hip_events": "id guid pid tid agent_id queue_id source_queue_id stream_id name start end duration event_id",
+    },
+    "3.0.5": {"rocpd_pmc_event": "shader_array wgp"},
+}
+
+
+def lacking(database: sqlite3.Connection) -> Iterator[str]:
+    """Each version's statements find what they name."""
+    for version, added in (("3.0.0", COLUMNS), *ADDED.items()):
+        for name, columns in added.items():
+            # In double quotes, SQLite would take an unknown column for a text.
+            listed = ", ".join(f"[{column}]" for column in columns.split())
+            try:
+                database.execute(f"SELECT {listed} FROM [{name}] LIMIT 0")
+            except sqlite3.OperationalError as error:
+                yield f"a statement of version {version} on {name} fails: {error}"
+
 
 def problems(database: sqlite3.Connection, counts: dict[str, int]) -> Iterator[str]:
     for (verdict,) in database.execute("PRAGMA integrity_check"):
@@ -65,26 +138,22 @@ def problems(database: sqlite3.Connection, counts: dict[str, int]) -> Iterator[s
         yield "the database still has a write-ahead log"
     names = dict(database.execute("SELECT name, type FROM sqlite_master WHERE type IN ('table', 'view')"))
     tags = dict(database.execute("SELECT tag, value FROM rocpd_metadata"))
-    if tags.get("schema_version") != "3":
-        yield f"schema version {tags.get('schema_version')}"
+    version = tags.get("schema_version", "")
+    parts = [tags.get(f"schema_version_{part}") for part in ("major", "minor", "patch")]
+    if version not in ADDED or version.split(".") != parts:
+        yield f"schema version {version!r} of {parts}"
     for name, kind in names.items():
         if kind == "table" and not name.startswith("sqlite_") and not name.endswith(tags["uuid"]):
             yield f"table {name} has not the suffix {tags['uuid']}"
         if kind == "view":
             counts[name] = len(database.execute(f'SELECT * FROM "{name}"').fetchall())
-    for view, wanted in COLUMNS.items():
-        if view not in names:
-            yield f"there is no view {view}"
-            continue
-        columns = [column[0] for column in database.execute(f'SELECT * FROM "{view}" LIMIT 0').description]
-        missing = [column for column in wanted.split() if column not in columns]
-        if missing:
-            yield f"view {view} lacks {', '.join(missing)}"
+    yield from lacking(database)
     # Nobody sees a row that an inner join leaves out.
     for view, table in (
         ("regions", "rocpd_region"),
         ("kernels", "rocpd_kernel_dispatch"),
         ("memory_copies", "rocpd_memory_copy"),
+        ("graph_launches", "rocpd_graph_launch"),
         ("region_args", "rocpd_arg"),
         ("threads", "rocpd_info_thread"),
         ("processes", "rocpd_info_process"),

@@ -60,7 +60,7 @@ def good() -> pftrace.Trace:
 
 
 def check(trace: pftrace.Trace, complete: bool = True) -> list[str]:
-    calls = [event for event in trace.slices if event.category == "hip_api"]
+    calls = [event for event in trace.slices if event.category in ("hip_api", "hsa_api")]
     return list(gpu_check.check(trace, calls, complete))
 
 
@@ -116,6 +116,17 @@ class Check(unittest.TestCase):
         trace = good()
         trace.slices.pop(0)
         self.assertEqual(check(trace, complete=False), [])
+
+    def test_work_joins_the_call_of_hip_around_that_of_hsa(self) -> None:
+        trace = good()
+        store = pftrace.Slice(9, "hsa_signal_store", "hsa_api", 15, 25, {"corr_id": 8, "ancestor_id": 7}, [8])
+        kernel = span(1, 40, 60, innermost_corr_id=8)
+        kernel.flows = [7, 8]
+        trace.slices[1:2] = [store, kernel]
+        self.assertEqual(check(trace), [])
+        kernel.notes |= {"corr_id": 8}
+        (found,) = check(trace)
+        self.assertIn("does not join hipLaunchKernel, which called hsa_signal_store", found)
 
     def test_the_table_must_have_the_same_kernels(self) -> None:
         row = {

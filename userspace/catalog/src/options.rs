@@ -84,6 +84,12 @@ pub const DOMAIN_OPTIONS: &[DomainOption] = &[
     option("hip-runtime-trace", Own, "HIP runtime API: hip*"),
     option("hip-compiler-trace", Own, "HIP compiler API: __hip*"),
     option(
+        "hip-graph-trace",
+        Also("hip-runtime-trace"),
+        "Launches of HIP's graphs, and which kernels and copies are theirs: from the HIP runtime \
+         API, which it includes",
+    ),
+    option(
         "hsa-trace",
         Group(&[
             "hsa-core-trace",

@@ -155,6 +155,15 @@ mod tests {
     }
 
     #[test]
+    fn graphs_are_found_in_the_calls_of_hip() {
+        let args = DomainArgs::of(&[("hip-graph-trace", true), ("kernel-trace", true)]);
+        assert_eq!(selected(&args), [HipRuntime, KernelDispatch]);
+        // The calls may still be wanted.
+        let args = DomainArgs::of(&[("hip-graph-trace", false)]);
+        assert_eq!(selected(&args), RUNTIME);
+    }
+
+    #[test]
     fn the_narrowest_option_decides() {
         let args = DomainArgs::of(&[
             ("sys-trace", false),

@@ -106,6 +106,7 @@ pub fn dispatch(id: u64, submit: u64, time: GpuTime) -> Dispatch {
             time: submit,
             innermost: 2,
             outermost: 1,
+            caller: 1,
             stream: Some(0),
             deferred: false,
             range: None,
@@ -250,6 +251,7 @@ pub fn events() -> Vec<Event> {
         unknown.kernel = None;
         unknown.origin.innermost = 0;
         unknown.origin.outermost = 0;
+        unknown.origin.caller = 0;
     }
     events.extend(
         work.into_iter()
@@ -425,6 +427,7 @@ fn copies() -> [Copy; 3] {
             time: at(30),
             innermost: 2,
             outermost: 1,
+            caller: 1,
             stream: Some(0xb0),
             deferred: false,
             range: None,

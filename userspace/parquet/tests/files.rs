@@ -52,6 +52,34 @@ fn rows(directory: &Path, table: &str) -> Vec<BTreeMap<String, String>> {
 }
 
 #[test]
+fn times_that_a_double_cannot_hold_are_exact() {
+    for begin in [(1_u64 << 53) + 1, (1 << 60) + 3, (1 << 63) + 1] {
+        let end = begin + 501;
+        let mut events = synthetic::events();
+        for event in &mut events {
+            match event {
+                Event::Call(call) => (call.begin, call.end) = (begin, end),
+                Event::Dispatch(dispatch) => dispatch.time = synthetic::exact(begin, end),
+                Event::Copy(copy) => copy.time = synthetic::exact(begin, end),
+                _ => {}
+            }
+        }
+        let directory = tempfile::tempdir().unwrap();
+        write(directory.path(), &events);
+        for table in ["calls", "kernels", "copies"] {
+            for row in rows(directory.path(), table) {
+                let found = ["start", "end", "duration"].map(|column| row[column].clone());
+                assert_eq!(
+                    found,
+                    [begin, end, 501].map(|number| number.to_string()),
+                    "{table}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
 fn each_event_is_a_row_of_its_table() {
     let directory = tempfile::tempdir().unwrap();
     let events = synthetic::events();

@@ -40,11 +40,13 @@
 //!   direction of the copy, in category `memory_copy`. Only spans whose times are real (quality
 //!   `exact` or `sampled`) are on the GPU's own tracks; the others are on tracks that say so, in
 //!   categories with the suffix `_untimed`. Work that had not ended is drawn up to the end of the
-//!   recording and marked like an unfinished call. Annotations, besides `kind`, `corr_id`
-//!   (innermost call), `outermost_corr_id`, `pid` and `tid`:
+//!   recording and marked like an unfinished call. Annotations, besides `kind`, `pid` and `tid`:
 //!
 //!   | name | value |
 //!   |---|---|
+//!   | `corr_id` | the innermost call that is not HSA's, so that work joins calls of HIP, even where calls of HSA are recorded too |
+//!   | `innermost_corr_id` | the innermost call; only where that is another one |
+//!   | `outermost_corr_id` | the outermost call |
 //!   | `quality` | `exact`, `sampled`, `bounded` or `submitted` |
 //!   | `submit_ns`, `begin_ns`, `end_ns`, `delta_ns` | exact numbers of what is drawn; times are `CLOCK_BOOTTIME` |
 //!   | `begin_window`, `end_window` | `earliest_ns` and `latest_ns` between which it is proven to lie, and `uncertainty_ns` |

@@ -16,6 +16,7 @@ use crate::{
     allocations::Allocations,
     calls::Calls,
     database::{Complete, Database},
+    graphs::Graphs,
     observed::Observed,
     query::Slot,
     referenced::{Strings, Who},
@@ -164,6 +165,7 @@ impl Context {
 pub(crate) struct Writer {
     pub(crate) context: Context,
     calls: Calls,
+    graphs: Graphs,
     pub(crate) work: Work,
     observed: Observed,
     allocations: Allocations,
@@ -187,6 +189,7 @@ impl Writer {
             "id, category_id, stack_id, parent_stack_id, correlation_id, extdata",
         );
         let calls = Calls::new(identity);
+        let graphs = Graphs::new(identity, recording);
         let work = Work::new(identity, recording.clocks.boottime);
         let observed = Observed::new(identity);
         let allocations = Allocations::new(identity);
@@ -207,6 +210,7 @@ impl Writer {
         Ok(Self {
             context,
             calls,
+            graphs,
             work,
             observed,
             allocations,
@@ -222,6 +226,7 @@ impl Writer {
             Event::Recording(_) | Event::Agent(_) | Event::Stream(_) => Ok(()),
             Event::Function(info) => {
                 context.functions.learn(info);
+                self.graphs.function(info);
                 report::function(context, info)
             }
             Event::Process(info) => {
@@ -237,6 +242,7 @@ impl Writer {
             }
             Event::Lifetime(lifetime) => {
                 context.who.lifetime(lifetime);
+                self.graphs.lifetime(lifetime);
                 Ok(())
             }
             Event::Observation(one) => {
@@ -246,7 +252,8 @@ impl Writer {
             Event::Counter(sample) => self.observed.sample(context, sample),
             Event::Call(call) => {
                 self.end.last_call = self.end.last_call.max(call.end);
-                self.calls.call(context, call)
+                self.calls.call(context, call)?;
+                self.graphs.call(context, call)
             }
             Event::Queue(queue) => {
                 self.work.queue(queue);
@@ -258,11 +265,17 @@ impl Writer {
             }
             Event::Kernel(info) => self.work.kernel(context, info),
             Event::KernelClass(class) => self.work.class(context, class),
-            Event::Dispatch(dispatch) => match self.work.dispatch(context, dispatch)? {
-                Some(event) => self.observed.readings(context, event, &dispatch.readings),
-                None => Ok(()),
-            },
-            Event::Copy(copy) => self.work.copy(context, copy),
+            Event::Dispatch(dispatch) => {
+                let graph = self.graphs.of(&dispatch.origin, Domain::HsaCore);
+                match self.work.dispatch(context, dispatch, graph)? {
+                    Some(event) => self.observed.readings(context, event, &dispatch.readings),
+                    None => Ok(()),
+                }
+            }
+            Event::Copy(copy) => {
+                let graph = self.graphs.of(&copy.origin, Domain::HsaAmdExt);
+                self.work.copy(context, copy, graph)
+            }
             Event::Clocks(clocks) => report::clocks(context, clocks),
             Event::Notice(notice) => {
                 self.work.notice(notice);
@@ -285,6 +298,7 @@ impl Writer {
         let (began, stopped) = (self.began, self.end.stopped());
         self.work.write_use(&self.context, began, stopped)?;
         self.work.finish(&mut self.context)?;
+        self.graphs.finish(&self.context)?;
         let Context {
             event_rows,
             database,

@@ -1,18 +1,25 @@
 //! rocpd: the SQLite database that rocprofv3 writes by default. `rocpd` tools, scripts and plain
 //! SQL made for its databases also work on recordings of gputrace.
 //!
-//! [`RocpdExporter`] takes events and writes `NAME_results.db`, schema version 3:
+//! [`RocpdExporter`] takes events and writes `NAME_results.db`, schema version 3.0.3:
 //!
 //! * API calls are rows of `rocpd_region` with their arguments in `rocpd_arg`; their return values
 //!   are in the event's `extdata`.
 //! * Dispatches and copies whose times are real (quality `exact` or `sampled`) are rows of
 //!   `rocpd_kernel_dispatch` and `rocpd_memory_copy`; quality and uncertainty are in `extdata`.
 //! * Allocations and frees are in `rocpd_memory_allocate`.
+//! * Launches of graphs are in `rocpd_graph_launch`, and work has the number of its graph (module
+//!   `graphs`).
 //! * All views of rocpd exist; those of domains that were not recorded have no rows.
 //!
 //! As in rocprofv3's databases, `stack_id` of an event is the correlation id of the call, or of the
 //! innermost call that submitted the work. `correlation_id` is the external id that the program
 //! pushed, 0 if none.
+//!
+//! Readers choose their views by the version in `rocpd_metadata`. The views of 3.0.0 to 3.0.3 find
+//! all their columns. Version 3.0.4 adds barriers for events of HIP, whose times gputrace does not
+//! record, and 3.0.5 more of SPM, of which there is nothing: their tables and columns exist, as far
+//! as they are known, and are empty.
 //!
 //! # Data that has no place in rocpd
 //!
@@ -61,6 +68,7 @@ mod allocations;
 mod calls;
 mod database;
 mod exporter;
+mod graphs;
 mod observed;
 mod query;
 mod referenced;

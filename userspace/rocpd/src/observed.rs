@@ -44,7 +44,7 @@ impl Observed {
             ),
             counter_sql: identity.fill(
                 "INSERT INTO rocpd_info_pmc{uuid} (id, nid, pid, agent_id, target_arch, name, symbol, units, value_type, \
-                 is_constant, is_derived, extdata) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 0, 0, ?)",
+                 is_constant, is_derived, spm_support, extdata) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 0, 0, 0, ?)",
             ),
             track_sql: identity
                 .fill("INSERT INTO rocpd_track{uuid} (id, nid, pid, name_id, extdata) VALUES (?, ?, ?, ?, ?)"),

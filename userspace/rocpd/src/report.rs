@@ -36,8 +36,12 @@ impl Ending {
 pub(crate) fn recording(context: &mut Context, recording: &Recording) -> Result<(), ExportError> {
     let identity = context.database.identity.clone();
     let metadata = identity.fill("INSERT INTO rocpd_metadata{uuid} (tag, value) VALUES (?, ?)");
+    let [major, minor, patch] = VERSION;
     for (tag, value) in [
-        ("schema_version", VERSION),
+        ("schema_version", VERSION.join(".").as_str()),
+        ("schema_version_major", major),
+        ("schema_version_minor", minor),
+        ("schema_version_patch", patch),
         ("uuid", &identity.suffix),
         ("guid", &identity.guid),
     ] {

@@ -1,4 +1,5 @@
-//! The database's tables, indexes and views: schema version 3 of rocpd, and gputrace's own tables.
+//! The database's tables, indexes and views: schema version 3.0.3 of rocpd, and gputrace's own
+//! tables.
 //!
 //! Names, columns and their order are those of ROCm's rocprofiler-sdk
 //! (`share/rocprofiler-sdk-rocpd/*.sql`). Every table's name ends in a suffix that is unique to the
@@ -11,8 +12,12 @@ const TABLES: &str = include_str!("sql/tables.sql");
 const INDEXES: &str = include_str!("sql/indexes.sql");
 const VIEWS: &str = include_str!("sql/views.sql");
 
-/// Value of `schema_version` in `rocpd_metadata`.
-pub(crate) const VERSION: &str = "3";
+/// Version of the schema in `rocpd_metadata`: readers choose their views and queries by it.
+///
+/// Later ones (3.0.4: barriers for events of HIP; 3.0.5: more of SPM) add data that gputrace does
+/// not record. Their tables and columns exist, as far as they are known, but nothing claims that
+/// queries made for these versions have an answer.
+pub(crate) const VERSION: [&str; 3] = ["3", "0", "3"];
 
 /// Identifies a recording.
 #[derive(Clone, Debug, PartialEq, Eq)]

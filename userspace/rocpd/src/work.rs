@@ -68,10 +68,10 @@ impl Ext {
 /// Writes dispatches and copies, and collects what can only be written at the end.
 #[derive(Debug)]
 pub(crate) struct Work {
-    dispatch_rows: Rows<22>,
-    all_dispatches_rows: Rows<30>,
-    copy_rows: Rows<15>,
-    all_copies_rows: Rows<28>,
+    dispatch_rows: Rows<24>,
+    all_dispatches_rows: Rows<33>,
+    copy_rows: Rows<17>,
+    all_copies_rows: Rows<31>,
     kernel_sql: String,
     /// Process and description of the queues in use, by [`QueueInfo::number`].
     queues: BTreeMap<u32, (u32, Option<QueueInfo>)>,
@@ -95,29 +95,31 @@ impl Work {
                 "rocpd_kernel_dispatch",
                 "id, nid, pid, tid, agent_id, kernel_id, dispatch_id, queue_id, \
                  stream_id, start, \"end\", private_segment_size, group_segment_size, workgroup_size_x, workgroup_size_y, \
-                 workgroup_size_z, grid_size_x, grid_size_y, grid_size_z, region_name_id, event_id, extdata",
+                 workgroup_size_z, grid_size_x, grid_size_y, grid_size_z, graph_exec_id, graph_node_id, region_name_id, \
+                 event_id, extdata",
             ),
             all_dispatches_rows: Rows::new(
                 identity,
                 "gputrace_dispatch",
                 "id, event_id, quality, unfinished, pid, tid, agent_id, queue_id, \
-                 stream_id, stream_handle, kernel_id, kernel_object, packet_index, stack_id, outermost_stack_id, submit, \
+                 stream_id, stream_handle, kernel_id, kernel_object, packet_index, stack_id, caller_stack_id, \
+                 outermost_stack_id, submit, \
                  start, \"end\", start_earliest, start_latest, end_earliest, end_latest, kernarg_address, completion_signal, \
-                 barrier, read_later, kernel_class, estimate_error, duration, duration_error",
+                 barrier, read_later, kernel_class, estimate_error, duration, duration_error, graph_exec_id, graph_node_id",
             ),
             copy_rows: Rows::new(
                 identity,
                 "rocpd_memory_copy",
                 "id, nid, pid, tid, start, \"end\", name_id, dst_agent_id, dst_address, \
-                 src_agent_id, src_address, size, stream_id, event_id, extdata",
+                 src_agent_id, src_address, size, stream_id, graph_exec_id, graph_node_id, event_id, extdata",
             ),
             all_copies_rows: Rows::new(
                 identity,
                 "gputrace_copy",
                 "id, event_id, quality, unfinished, direction, pid, tid, dst_agent_id, \
                  dst_address, src_agent_id, src_address, size, stream_id, stream_handle, engine_mask, stack_id, \
-                 outermost_stack_id, submit, start, \"end\", start_earliest, start_latest, end_earliest, end_latest, \
-                 completion_signal, duration, duration_error, direction_by",
+                 caller_stack_id, outermost_stack_id, submit, start, \"end\", start_earliest, start_latest, end_earliest, end_latest, \
+                 completion_signal, duration, duration_error, direction_by, graph_exec_id, graph_node_id",
             ),
             kernel_sql: identity.fill(
                 "INSERT OR REPLACE INTO rocpd_info_kernel_symbol{uuid} (id, nid, pid, code_object_id, kernel_name, \
@@ -242,11 +244,13 @@ impl Work {
         }
     }
 
-    /// Writes a dispatch; returns the row of its event if its times are real.
+    /// Writes a dispatch; returns the row of its event if its times are real. `graph` is as in
+    /// [`crate::graphs::Graphs::of`].
     pub(crate) fn dispatch(
         &mut self,
         context: &mut Context,
         dispatch: &Dispatch,
+        graph: Option<i64>,
     ) -> Result<Option<i64>, ExportError> {
         let Dispatch { origin, time, .. } = dispatch;
         context.who.seen(origin.pid, origin.tid);
@@ -294,6 +298,8 @@ impl Work {
                 grid_x,
                 grid_y,
                 grid_z,
+                graph,
+                graph,
                 region,
                 event,
                 extdata.as_str(),
@@ -319,6 +325,7 @@ impl Work {
             int(dispatch.kernel_object),
             int(dispatch.index),
             int(origin.innermost),
+            int(origin.caller),
             int(origin.outermost),
             int(origin.time),
             int(time.begin),
@@ -335,6 +342,8 @@ impl Work {
             length.and_then(|length| length.estimate_error()).map(int),
             length.map(|length| int(length.ns)),
             length.map(|length| length.error().ceil() as i64),
+            graph,
+            graph,
         ];
         self.all_dispatches_rows.add(&context.database, row)?;
         Ok(event)
@@ -380,7 +389,13 @@ impl Work {
         context.database.insert(&sql, values)
     }
 
-    pub(crate) fn copy(&mut self, context: &mut Context, copy: &Copy) -> Result<(), ExportError> {
+    /// Writes a copy; `graph` as for dispatches.
+    pub(crate) fn copy(
+        &mut self,
+        context: &mut Context,
+        copy: &Copy,
+        graph: Option<i64>,
+    ) -> Result<(), ExportError> {
         let Copy { origin, time, .. } = copy;
         context.who.seen(origin.pid, origin.tid);
         let to = self.agent(context, copy.destination_node);
@@ -406,6 +421,8 @@ impl Work {
                 int(copy.source),
                 int(copy.bytes),
                 stream,
+                graph,
+                graph,
                 event,
                 extdata.as_str(),
             ];
@@ -432,6 +449,7 @@ impl Work {
             origin.stream.map(int),
             copy.engine,
             int(origin.innermost),
+            int(origin.caller),
             int(origin.outermost),
             int(origin.time),
             int(time.begin),
@@ -444,6 +462,8 @@ impl Work {
             length.map(|length| int(length.ns)),
             length.map(|length| length.error().ceil() as i64),
             copy.known_by.map(KnownBy::name),
+            graph,
+            graph,
         ];
         self.all_copies_rows.add(&context.database, row)
     }

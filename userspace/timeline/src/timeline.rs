@@ -42,6 +42,7 @@ use crate::{
     decode::{ioctl, tracepoint::Formats},
     derive::{
         before::Before,
+        callers::Callers,
         communicators::Communicators,
         counter::Counters,
         deferred::Deferred,
@@ -89,6 +90,7 @@ pub struct Timeline<R> {
     memory: Memory,
     placements: Placements,
     before: Before,
+    callers: Callers,
     communicators: Communicators,
     collecting: Collection,
     group: Group,
@@ -206,6 +208,7 @@ impl<R: Read + Seek> Timeline<R> {
             memory,
             placements: Placements::default(),
             before: Before::default(),
+            callers: Callers::default(),
             communicators: Communicators::default(),
             collecting: Collection::default(),
             group: Group::default(),
@@ -313,6 +316,7 @@ impl<R: Read + Seek> Timeline<R> {
                         self.work.follow_memory();
                     }
                     self.before.function(&info);
+                    self.callers.function(&info);
                     self.unseen.function(&info);
                     self.communicators.function(&info);
                     // A library that was probed only for allocations has calls that are not shown.
@@ -386,6 +390,7 @@ impl<R: Read + Seek> Timeline<R> {
     fn annotate(&mut self, event: &mut Event) -> bool {
         self.deferred.seen(event);
         self.before.seen(event);
+        self.callers.seen(event);
         self.unseen.seen(event);
         self.streams.seen(event);
         let is_hidden = self.hides_dispatches && matches!(event, Event::Dispatch(_));

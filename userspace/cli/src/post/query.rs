@@ -29,7 +29,7 @@ Examples:
   gputrace query run.gtcap \"SELECT name, count(*) FROM regions GROUP BY name\" --format csv
   gputrace query run.gtcap \"SELECT name FROM sqlite_master WHERE type = 'view'\"
 
-The tables and views are those of rocpd, schema version 3; gputrace's own begin with gputrace_.")]
+The tables and views are those of rocpd, schema version 3.0.3; gputrace's own begin with gputrace_.")]
 pub(crate) struct QueryArgs {
     /// The capture (.gtcap) and the SQL, in either order. Only statements that read are executed.
     #[arg(num_args = 2, value_names = ["CAPTURE", "SQL"], required = true)]

@@ -119,17 +119,17 @@ pub(super) const GROUPS: &[(&str, &[Entry])] = &[
             entry(
                 "hip-graph-trace",
                 Bool,
-                Instead(
-                    "calls of hipGraphLaunch are among those of `--hip-runtime-trace`, and the kernels of a graph among those of \
-                     `--kernel-trace`, with the call's correlation id",
-                ),
-                "",
+                Works,
+                "With -f rocpd: the view `graph_launches`, and `graph_exec_id` and `graph_node_id` \
+                 of kernels and copies. Other formats have the calls of hipGraphLaunch, and the \
+                 work of each by its correlation id.",
             ),
             entry(
                 "hip-event-trace",
                 Bool,
                 Instead(
-                    "calls of hipEventRecord and hipStreamWaitEvent are among those of `--hip-runtime-trace`",
+                    "this version does not record when the GPU was at the barriers for events; calls of hipEventRecord and \
+                     hipStreamWaitEvent are among those of `--hip-runtime-trace`",
                 ),
                 "",
             ),

@@ -345,15 +345,15 @@ impl Filter {
         }
     }
 
-    /// Keeps references to calls that are shown. If only one of the two calls is shown, both refer
-    /// to it.
+    /// Keeps references to calls that are shown. One to a hidden call refers to the next call that
+    /// is shown.
     fn origin(&self, origin: &mut Origin) {
-        let (innermost, outermost) = (
-            self.reference(origin.innermost),
-            self.reference(origin.outermost),
-        );
-        origin.innermost = if innermost == 0 { outermost } else { innermost };
-        origin.outermost = if outermost == 0 { innermost } else { outermost };
+        let calls = [origin.innermost, origin.caller, origin.outermost];
+        let [innermost, caller, outermost] = calls.map(|call| self.reference(call));
+        let first = |calls: [u64; 3]| calls.into_iter().find(|call| *call != 0).unwrap_or(0);
+        origin.innermost = first([innermost, caller, outermost]);
+        origin.caller = first([caller, outermost, innermost]);
+        origin.outermost = first([outermost, caller, innermost]);
     }
 }
 

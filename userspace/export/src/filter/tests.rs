@@ -114,8 +114,8 @@ fn names_are_those_of_functions_kernels_and_directions() {
     });
     let origin = origin.unwrap();
     assert_eq!(
-        (origin.innermost, origin.outermost),
-        (2, 2),
+        (origin.innermost, origin.caller, origin.outermost),
+        (2, 2, 2),
         "the outermost call is not shown"
     );
 }

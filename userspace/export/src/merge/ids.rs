@@ -283,6 +283,7 @@ impl Names {
         }
         origin.innermost = self.correlation(origin.innermost);
         origin.outermost = self.correlation(origin.outermost);
+        origin.caller = self.correlation(origin.caller);
     }
 }
 

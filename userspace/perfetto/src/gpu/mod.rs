@@ -347,7 +347,7 @@ fn draw<W: Write>(
             let name = format!("unfinished: {}, the recording stopped", span.name);
             event.rare_title("unfinished", &name);
             let mut annotations = event.annotations();
-            annotations.named("corr_id", Value::Uint(span.origin.innermost));
+            annotations.named("corr_id", Value::Uint(span.origin.caller));
             annotations.named("open_ns", Value::Uint(end.saturating_sub(begin)));
         })?;
     }

@@ -193,13 +193,16 @@ pub(super) fn common(
         ("end_ns", time.end),
         ("delta_ns", time.end.saturating_sub(time.begin)),
         ("submit_ns", origin.time),
-        ("corr_id", origin.innermost),
+        ("corr_id", origin.caller),
         ("outermost_corr_id", origin.outermost),
         ("pid", origin.pid.into()),
         ("tid", origin.tid.into()),
         ("stream_ID", gpus.stream(origin).into()),
     ] {
         annotations.named(name, Value::Uint(value));
+    }
+    if origin.innermost != origin.caller {
+        annotations.named("innermost_corr_id", Value::Uint(origin.innermost));
     }
     if origin.deferred {
         annotations.named("deferred", Value::Bool(true));

@@ -142,7 +142,8 @@ fn a_kernel_has_everything_that_is_known_of_it() {
         ("completion_signal", "0x7f003000"),
         ("barrier", "true"),
         ("read_later", "false"),
-        ("corr_id", "2"),
+        ("corr_id", "1"),
+        ("innermost_corr_id", "2"),
         ("outermost_corr_id", "1"),
         ("pid", "100"),
         ("tid", "101"),
@@ -231,7 +232,7 @@ fn flows_lead_from_both_calls_to_the_gpu() {
 #[test]
 fn without_gpu_work_calls_have_no_flows() {
     let decoded = trace(&events()[1..]);
-    assert!(decoded.slice(1).flows.is_empty());
+    assert!(decoded.slice(2).flows.is_empty());
 }
 
 #[test]

@@ -1,4 +1,5 @@
--- The tables of rocpd, schema version 3. {uuid} is the suffix of every name, {guid} what identifies the recording.
+-- The tables of rocpd, schema version 3.0.3, and what is known of later ones. {uuid} is the suffix of every name, {guid} what
+-- identifies the recording.
 
 CREATE TABLE rocpd_metadata{uuid} (
     id INTEGER NOT NULL PRIMARY KEY,
@@ -58,7 +59,7 @@ CREATE TABLE rocpd_info_agent{uuid} (
     guid TEXT NOT NULL DEFAULT '{guid}',
     nid INTEGER NOT NULL REFERENCES rocpd_info_node{uuid} (id) ON UPDATE CASCADE,
     pid INTEGER NOT NULL REFERENCES rocpd_info_process{uuid} (id) ON UPDATE CASCADE,
-    type TEXT CHECK (type IN ('CPU', 'GPU')),
+    type TEXT CHECK (type IN ('CPU', 'GPU', 'NIC')),
     absolute_index INTEGER,
     logical_index INTEGER,
     type_index INTEGER,
@@ -95,7 +96,7 @@ CREATE TABLE rocpd_info_pmc{uuid} (
     nid INTEGER NOT NULL REFERENCES rocpd_info_node{uuid} (id) ON UPDATE CASCADE,
     pid INTEGER NOT NULL REFERENCES rocpd_info_process{uuid} (id) ON UPDATE CASCADE,
     agent_id INTEGER REFERENCES rocpd_info_agent{uuid} (id) ON UPDATE CASCADE,
-    target_arch TEXT CHECK (target_arch IN ('CPU', 'GPU')),
+    target_arch TEXT CHECK (target_arch IN ('CPU', 'GPU', 'NIC')),
     event_code INT,
     instance_id INTEGER,
     name TEXT NOT NULL,
@@ -109,6 +110,7 @@ CREATE TABLE rocpd_info_pmc{uuid} (
     expression TEXT,
     is_constant INTEGER,
     is_derived INTEGER,
+    spm_support INTEGER,                        -- from 3.0.3
     extdata JSONB NOT NULL DEFAULT '{}'
 );
 
@@ -182,8 +184,14 @@ CREATE TABLE rocpd_pmc_event{uuid} (
     id INTEGER NOT NULL PRIMARY KEY,
     guid TEXT NOT NULL DEFAULT '{guid}',
     event_id INTEGER REFERENCES rocpd_event{uuid} (id) ON UPDATE CASCADE,
+    sample_id INTEGER REFERENCES rocpd_sample{uuid} (id) ON UPDATE CASCADE, -- this and the others without values: of SPM
     pmc_id INTEGER NOT NULL REFERENCES rocpd_info_pmc{uuid} (id) ON UPDATE CASCADE,
     value REAL DEFAULT 0.0,
+    xcc INTEGER,
+    shader_engine INTEGER,
+    shader_array INTEGER,                       -- from 3.0.5, as wgp
+    wgp INTEGER,
+    instance INTEGER,
     extdata JSONB DEFAULT '{}'
 );
 
@@ -230,6 +238,8 @@ CREATE TABLE rocpd_kernel_dispatch{uuid} (
     grid_size_x INTEGER NOT NULL,
     grid_size_y INTEGER NOT NULL,
     grid_size_z INTEGER NOT NULL,
+    graph_exec_id INTEGER,                      -- from 3.0.2; 0: not launched by a graph; NULL: not known
+    graph_node_id INTEGER,                      -- place among the work of the graph's launch, from 0
     region_name_id INTEGER REFERENCES rocpd_string{uuid} (id) ON UPDATE CASCADE,
     event_id INTEGER REFERENCES rocpd_event{uuid} (id) ON UPDATE CASCADE,
     extdata JSONB NOT NULL DEFAULT '{}'
@@ -251,6 +261,8 @@ CREATE TABLE rocpd_memory_copy{uuid} (
     size INTEGER NOT NULL,
     queue_id INTEGER REFERENCES rocpd_info_queue{uuid} (id) ON UPDATE CASCADE,
     stream_id INTEGER REFERENCES rocpd_info_stream{uuid} (id) ON UPDATE CASCADE,
+    graph_exec_id INTEGER,                      -- as in rocpd_kernel_dispatch
+    graph_node_id INTEGER,
     region_name_id INTEGER REFERENCES rocpd_string{uuid} (id) ON UPDATE CASCADE,
     event_id INTEGER REFERENCES rocpd_event{uuid} (id) ON UPDATE CASCADE,
     extdata JSONB NOT NULL DEFAULT '{}'
@@ -271,6 +283,42 @@ CREATE TABLE rocpd_memory_allocate{uuid} (
     size INTEGER NOT NULL,
     queue_id INTEGER REFERENCES rocpd_info_queue{uuid} (id) ON UPDATE CASCADE,
     stream_id INTEGER REFERENCES rocpd_info_stream{uuid} (id) ON UPDATE CASCADE,
+    event_id INTEGER REFERENCES rocpd_event{uuid} (id) ON UPDATE CASCADE,
+    extdata JSONB NOT NULL DEFAULT '{}'
+);
+
+-- Launches of graphs, from 3.0.2. The id is the correlation id of the call.
+CREATE TABLE rocpd_graph_launch{uuid} (
+    id INTEGER NOT NULL PRIMARY KEY,
+    guid TEXT NOT NULL DEFAULT '{guid}',
+    nid INTEGER NOT NULL REFERENCES rocpd_info_node{uuid} (id) ON UPDATE CASCADE,
+    pid INTEGER NOT NULL REFERENCES rocpd_info_process{uuid} (id) ON UPDATE CASCADE,
+    tid INTEGER REFERENCES rocpd_info_thread{uuid} (id) ON UPDATE CASCADE,
+    agent_id INTEGER REFERENCES rocpd_info_agent{uuid} (id) ON UPDATE CASCADE,
+    queue_id INTEGER REFERENCES rocpd_info_queue{uuid} (id) ON UPDATE CASCADE,
+    start BIGINT NOT NULL,
+    "end" BIGINT NOT NULL,
+    graph_exec_id INTEGER NOT NULL,
+    kernel_dispatch_count INTEGER NOT NULL DEFAULT 0, -- kernels that are known to be of this launch
+    event_id INTEGER REFERENCES rocpd_event{uuid} (id) ON UPDATE CASCADE,
+    extdata JSONB NOT NULL DEFAULT '{}'
+);
+
+-- When the GPU was at barriers for events of HIP, from 3.0.4. Without rows: the times of barriers are not recorded.
+CREATE TABLE rocpd_hip_event{uuid} (
+    id INTEGER NOT NULL PRIMARY KEY,
+    guid TEXT NOT NULL DEFAULT '{guid}',
+    nid INTEGER NOT NULL REFERENCES rocpd_info_node{uuid} (id) ON UPDATE CASCADE,
+    pid INTEGER NOT NULL REFERENCES rocpd_info_process{uuid} (id) ON UPDATE CASCADE,
+    tid INTEGER REFERENCES rocpd_info_thread{uuid} (id) ON UPDATE CASCADE,
+    agent_id INTEGER REFERENCES rocpd_info_agent{uuid} (id) ON UPDATE CASCADE,
+    queue_id INTEGER REFERENCES rocpd_info_queue{uuid} (id) ON UPDATE CASCADE,
+    source_queue_id INTEGER REFERENCES rocpd_info_queue{uuid} (id) ON UPDATE CASCADE,
+    stream_id INTEGER REFERENCES rocpd_info_stream{uuid} (id) ON UPDATE CASCADE,
+    hip_event_handle INTEGER,
+    name_id INTEGER NOT NULL REFERENCES rocpd_string{uuid} (id) ON UPDATE CASCADE,
+    start BIGINT NOT NULL,
+    "end" BIGINT NOT NULL,
     event_id INTEGER REFERENCES rocpd_event{uuid} (id) ON UPDATE CASCADE,
     extdata JSONB NOT NULL DEFAULT '{}'
 );
@@ -302,6 +350,7 @@ CREATE TABLE gputrace_dispatch{uuid} (
     kernel_object INTEGER NOT NULL,
     packet_index INTEGER NOT NULL,
     stack_id INTEGER NOT NULL,                  -- stack_id of the innermost call that submitted it, 0 if none is recorded
+    caller_stack_id INTEGER NOT NULL,           -- of the innermost one that is not HSA's
     outermost_stack_id INTEGER NOT NULL,
     submit BIGINT NOT NULL,
     start BIGINT NOT NULL,                      -- with bounded and submitted the earliest possible
@@ -317,8 +366,10 @@ CREATE TABLE gputrace_dispatch{uuid} (
     kernel_class INTEGER,                       -- of which its duration is the mean; NULL: it is not an estimate of a class
     estimate_error INTEGER,                     -- standard error of an estimated duration, ns; NULL: exact or not known
     duration BIGINT,                            -- ns, exact or estimated; NULL if not known
-    duration_error BIGINT                       -- its standard error, ns; those of dispatches with one kernel_class (or none)
+    duration_error BIGINT,                      -- its standard error, ns; those of dispatches with one kernel_class (or none)
                                                 -- add up, those of different ones are independent
+    graph_exec_id INTEGER,                      -- as in rocpd_kernel_dispatch
+    graph_node_id INTEGER
 );
 
 -- Classes of dispatches that are expected to take about the same time; none if all times of kernels are exact.
@@ -364,6 +415,7 @@ CREATE TABLE gputrace_copy{uuid} (
     stream_handle INTEGER,
     engine_mask INTEGER NOT NULL,               -- 0 if the runtime chose
     stack_id INTEGER NOT NULL,
+    caller_stack_id INTEGER NOT NULL,
     outermost_stack_id INTEGER NOT NULL,
     submit BIGINT NOT NULL,
     start BIGINT NOT NULL,
@@ -375,7 +427,9 @@ CREATE TABLE gputrace_copy{uuid} (
     completion_signal INTEGER NOT NULL,
     duration BIGINT,                            -- as in gputrace_dispatch
     duration_error BIGINT,
-    direction_by TEXT                           -- memory, agents (that the call names); NULL if unknown
+    direction_by TEXT,                          -- memory, agents (that the call names); NULL if unknown
+    graph_exec_id INTEGER,
+    graph_node_id INTEGER
 );
 
 -- How busy each GPU was with kernels, as in the summary. Times are ns; NULL where nothing tells.

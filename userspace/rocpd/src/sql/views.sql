@@ -84,13 +84,13 @@ SELECT d.id, d.guid, t.tid,
        r.string AS region, k.display_name AS name, d.nid, p.pid,
        a.absolute_index AS agent_abs_index, a.logical_index AS agent_log_index, a.type_index AS agent_type_index,
        a.type AS agent_type, k.code_object_id, d.kernel_id, d.dispatch_id, d.stream_id, d.queue_id,
-       q.name AS queue, s.name AS stream, d.start, d."end", d."end" - d.start AS duration,
+       d.graph_exec_id, d.graph_node_id, q.name AS queue, s.name AS stream, d.start, d."end", d."end" - d.start AS duration,
        d.grid_size_x AS grid_x, d.grid_size_y AS grid_y, d.grid_size_z AS grid_z,
        d.workgroup_size_x AS workgroup_x, d.workgroup_size_y AS workgroup_y, d.workgroup_size_z AS workgroup_z,
        d.group_segment_size AS lds_size, d.private_segment_size AS scratch_size,
        k.arch_vgpr_count AS vgpr_count, k.accum_vgpr_count, k.sgpr_count,
        k.group_segment_size AS static_lds_size, k.private_segment_size AS static_scratch_size,
-       e.stack_id, e.parent_stack_id, e.correlation_id AS corr_id
+       d.event_id, e.stack_id, e.parent_stack_id, e.correlation_id AS corr_id
 FROM rocpd_kernel_dispatch AS d
 JOIN rocpd_info_agent AS a ON (a.id, a.guid) = (d.agent_id, d.guid)
 JOIN rocpd_event AS e ON (e.id, e.guid) = (d.event_id, d.guid)
@@ -141,7 +141,7 @@ CREATE VIEW memory_copies AS
 SELECT m.id, m.guid,
        (SELECT c.string FROM rocpd_string AS c WHERE (c.id, c.guid) = (e.category_id, e.guid)) AS category,
        m.nid, p.pid, t.tid, m.start, m."end", m."end" - m.start AS duration, n.string AS name, r.string AS region_name,
-       m.stream_id, m.queue_id, s.name AS stream_name, q.name AS queue_name, m.size,
+       m.stream_id, m.queue_id, m.graph_exec_id, m.graph_node_id, s.name AS stream_name, q.name AS queue_name, m.size,
        dst.name AS dst_device, dst.absolute_index AS dst_agent_abs_index, dst.logical_index AS dst_agent_log_index,
        dst.type_index AS dst_agent_type_index, dst.type AS dst_agent_type, m.dst_address,
        src.name AS src_device, src.absolute_index AS src_agent_abs_index, src.logical_index AS src_agent_log_index,
@@ -157,6 +157,31 @@ JOIN rocpd_info_thread AS t ON (t.id, t.guid) = (m.tid, m.guid)
 LEFT JOIN rocpd_string AS r ON (r.id, r.guid) = (m.region_name_id, m.guid)
 LEFT JOIN rocpd_info_queue AS q ON (q.id, q.guid) = (m.queue_id, m.guid)
 LEFT JOIN rocpd_info_stream AS s ON (s.id, s.guid) = (m.stream_id, m.guid);
+
+CREATE VIEW graph_launches AS
+SELECT g.id, g.guid, g.nid, p.pid, t.tid, g.agent_id, a.absolute_index AS agent_abs_index,
+       a.logical_index AS agent_log_index, a.type_index AS agent_type_index, a.type AS agent_type,
+       g.queue_id, q.name AS queue, 'Graph Execution' AS name, g.start, g."end", g."end" - g.start AS duration,
+       g.graph_exec_id, g.kernel_dispatch_count, g.event_id, e.stack_id, e.parent_stack_id, e.correlation_id AS corr_id
+FROM rocpd_graph_launch AS g
+JOIN rocpd_event AS e ON (e.id, e.guid) = (g.event_id, g.guid)
+JOIN rocpd_info_process AS p ON (p.id, p.guid) = (g.pid, g.guid)
+JOIN rocpd_info_thread AS t ON (t.id, t.guid) = (g.tid, g.guid)
+LEFT JOIN rocpd_info_agent AS a ON (a.id, a.guid) = (g.agent_id, g.guid)
+LEFT JOIN rocpd_info_queue AS q ON (q.id, q.guid) = (g.queue_id, g.guid);
+
+CREATE VIEW hip_events AS
+SELECT h.id, h.guid, h.nid, p.pid, t.tid, h.agent_id, a.absolute_index AS agent_abs_index,
+       a.logical_index AS agent_log_index, a.type_index AS agent_type_index, a.type AS agent_type,
+       h.queue_id, h.source_queue_id, h.stream_id, h.hip_event_handle, n.string AS name,
+       h.start, h."end", h."end" - h.start AS duration, h.event_id,
+       e.stack_id, e.parent_stack_id, e.correlation_id AS corr_id
+FROM rocpd_hip_event AS h
+JOIN rocpd_string AS n ON (n.id, n.guid) = (h.name_id, h.guid)
+JOIN rocpd_event AS e ON (e.id, e.guid) = (h.event_id, h.guid)
+JOIN rocpd_info_process AS p ON (p.id, p.guid) = (h.pid, h.guid)
+JOIN rocpd_info_thread AS t ON (t.id, t.guid) = (h.tid, h.guid)
+LEFT JOIN rocpd_info_agent AS a ON (a.id, a.guid) = (h.agent_id, h.guid);
 
 CREATE VIEW memory_allocations AS
 SELECT m.id, m.guid,
@@ -214,7 +239,36 @@ JOIN rocpd_info_agent AS a ON (a.id, a.guid) = (d.agent_id, d.guid)
 JOIN rocpd_info_kernel_symbol AS k ON (k.id, k.guid) = (d.kernel_id, d.guid)
 JOIN rocpd_info_process AS p ON (p.id, p.guid) = (d.pid, d.guid)
 JOIN rocpd_info_thread AS t ON (t.id, t.guid) = (d.tid, d.guid)
+WHERE v.sample_id IS NULL
 GROUP BY v.guid, d.dispatch_id, i.name, d.agent_id;
+
+-- SPM: without rows.
+
+CREATE VIEW spm_counters AS
+SELECT v.id, v.guid, d.dispatch_id, d.kernel_id, e.id AS event_id, e.correlation_id, e.stack_id,
+       e.parent_stack_id, p.pid, t.tid, d.agent_id, a.absolute_index AS agent_abs_index,
+       a.logical_index AS agent_log_index, a.type_index AS agent_type_index, a.type AS agent_type, d.queue_id,
+       d.grid_size_x, d.grid_size_y, d.grid_size_z, d.grid_size_x * d.grid_size_y * d.grid_size_z AS grid_size,
+       k.display_name AS kernel_name,
+       (SELECT c.string FROM rocpd_string AS c WHERE (c.id, c.guid) = (d.region_name_id, d.guid)) AS kernel_region,
+       d.workgroup_size_x, d.workgroup_size_y, d.workgroup_size_z,
+       d.workgroup_size_x * d.workgroup_size_y * d.workgroup_size_z AS workgroup_size,
+       d.group_segment_size AS lds_block_size, d.private_segment_size AS scratch_size,
+       k.arch_vgpr_count AS vgpr_count, k.accum_vgpr_count, k.sgpr_count,
+       i.name AS counter_name, i.symbol AS counter_symbol, i.component, i.description, i.block, i.expression,
+       i.value_type, i.id AS counter_id, v.xcc, v.shader_engine, v.shader_array, v.wgp, v.instance, v.value, m.timestamp,
+       i.is_constant, i.is_derived,
+       (SELECT c.string FROM rocpd_string AS c WHERE (c.id, c.guid) = (e.category_id, e.guid)) AS category,
+       d.nid, e.extdata, k.code_object_id
+FROM rocpd_pmc_event AS v
+JOIN rocpd_sample AS m ON (m.id, m.guid) = (v.sample_id, v.guid)
+JOIN rocpd_info_pmc AS i ON (i.id, i.guid) = (v.pmc_id, v.guid)
+JOIN rocpd_event AS e ON (e.id, e.guid) = (v.event_id, v.guid)
+JOIN rocpd_kernel_dispatch AS d ON (d.event_id, d.guid) = (v.event_id, v.guid)
+JOIN rocpd_info_agent AS a ON (a.id, a.guid) = (d.agent_id, d.guid)
+JOIN rocpd_info_kernel_symbol AS k ON (k.id, k.guid) = (d.kernel_id, d.guid)
+JOIN rocpd_info_process AS p ON (p.id, p.guid) = (d.pid, d.guid)
+JOIN rocpd_info_thread AS t ON (t.id, t.guid) = (d.tid, d.guid);
 
 -- Markers
 

@@ -3,6 +3,7 @@
 
 pub mod args;
 pub(crate) mod before;
+pub(crate) mod callers;
 pub(crate) mod collective;
 pub(crate) mod communicators;
 pub(crate) mod counter;

@@ -9,9 +9,10 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 
 use foldhash::fast::RandomState;
-use gputrace_abi::REGISTER_ARGS;
-use gputrace_capture::meta::ArgSlot;
-use gputrace_catalog::launch::{self, Launch};
+use gputrace_catalog::{
+    launch::{self, Launch},
+    word,
+};
 
 use crate::model::{
     event::{Call, CallEnd, Event, FunctionInfo, Lifetime, LifetimeChange},
@@ -101,11 +102,7 @@ impl Streams {
         let words: Vec<StreamWord> = parameters
             .filter_map(|parameter| {
                 let rest = parameter.c_type.strip_prefix(STREAM)?.trim();
-                let word = match parameter.at {
-                    ArgSlot::Register(word) => word,
-                    ArgSlot::Stack(word) => REGISTER_ARGS as u8 + word,
-                    ArgSlot::Unrecorded => return None,
-                };
+                let word = word(parameter.at)?;
                 let stored = match rest {
                     "" => false,
                     "*" => true,
@@ -135,10 +132,9 @@ impl Streams {
         let destroys = function.destroys && succeeded;
         let (own, mut is_null) = (function.own, true);
         let named = function.words.iter().filter_map(|at| {
-            let handle = match usize::from(at.word).checked_sub(REGISTER_ARGS) {
-                _ if at.stored => call.stored(at.word).filter(|_| succeeded)?,
-                None => *call.args.get(usize::from(at.word))?,
-                Some(word) => *call.stack.get(word).filter(|_| call.stack_readable)?,
+            let handle = match at.stored {
+                true => call.stored(at.word).filter(|_| succeeded)?,
+                false => call.word(at.word)?,
             };
             is_null &= handle == 0;
             Some((at.stored, StreamKey::of(call.tid, handle)?))

@@ -6,6 +6,8 @@
 //! waited for may have no dispatch yet. Dispatches that no launch asked for, those of graphs, can
 //! only hide that others are missing.
 
+mod copies;
+
 use std::collections::{BTreeMap, VecDeque};
 
 use foldhash::{HashMap, HashSet};
@@ -20,6 +22,7 @@ use gputrace_catalog::{
 };
 use gputrace_text::tables::{count, plural};
 
+use self::copies::Copies;
 use super::deferred::{Handle, handle};
 use crate::model::event::{Call, CallEnd, Event, FunctionInfo, LifetimeChange};
 
@@ -39,6 +42,16 @@ const FEW: u64 = 100;
 
 /// `hipMemcpyDeviceToHost`.
 const TO_HOST: u64 = 2;
+
+/// Domains of records of packets.
+const PACKETS: [Domain; 2] = [Domain::KernelDispatch, Domain::QueuePacket];
+
+/// Domains of records of the GPU's work.
+const WORK: [Domain; 3] = [
+    Domain::KernelDispatch,
+    Domain::QueuePacket,
+    Domain::MemoryCopy,
+];
 
 /// Maximum number of events of a process that are remembered.
 const MOST_EVENTS: usize = 1 << 12;
@@ -65,6 +78,7 @@ pub(crate) struct Unseen {
     /// Ids of the runtime's own kernels, which no call launched.
     internal: HashSet<u32>,
     processes: BTreeMap<u32, Process>,
+    copies: Copies,
     /// Whether the recording has collection periods. What was launched in one may have been
     /// submitted outside.
     has_periods: bool,
@@ -112,6 +126,8 @@ struct Process {
     /// The stream into which each event was put last, and when that call began, ns.
     events: HashMap<u64, (Handle, u64)>,
     capturing: HashSet<Handle>,
+    /// Whether a capture began before the recording: nobody knows what was captured.
+    captured_before: bool,
     /// The device of each thread that has set one.
     devices: HashMap<u32, u32>,
     /// The end of each thread's last launch: calls before it are HIP's own.
@@ -141,6 +157,7 @@ impl Waiting {
 impl Unseen {
     /// Learns of a function.
     pub(crate) fn function(&mut self, info: &FunctionInfo) {
+        self.copies.function(info);
         let name = info.function.name.as_str();
         let plain = name.strip_suffix("_spt").unwrap_or(name);
         let is_api = matches!(
@@ -171,6 +188,10 @@ impl Unseen {
 
     /// Learns from an event before it is emitted or hidden.
     pub(crate) fn seen(&mut self, event: &Event) {
+        self.copies.seen(event, |pid| {
+            let process = self.processes.get(&pid);
+            process.is_some_and(|process| !process.capturing.is_empty())
+        });
         match event {
             Event::Call(call) => self.call(call),
             Event::Kernel(kernel) if kernel.runtime.is_some() => {
@@ -238,11 +259,14 @@ impl Unseen {
     pub(crate) fn remarks(&self, domains: &[String], ledger: Option<&Ledger>) -> Vec<String> {
         let has = |domain: Domain| domains.iter().any(|name| name == domain.name());
         let mut remarks = Vec::new();
-        let lost = ledger.map_or(0, lost_packets);
+        let lost_packets = ledger.map_or(0, |ledger| lost(ledger, &PACKETS));
+        let misses = |process: &Process| {
+            let seen = process.dispatched.saturating_add(lost_packets);
+            process.launched.saturating_sub(seen) * FEW > process.launched
+        };
         for (pid, process) in &self.processes {
             let (launched, dispatched) = (process.launched, process.dispatched);
-            let missing = launched.saturating_sub(dispatched.saturating_add(lost));
-            if has(Domain::KernelDispatch) && !self.has_periods && missing * FEW > launched {
+            if has(Domain::KernelDispatch) && !self.has_periods && misses(process) {
                 remarks.push(format!(
                     "{WORK_NOT_SEEN}: process {pid} made {} that each launch a kernel, and waited \
                      for them, but {} could be seen. Most likely \
@@ -262,6 +286,14 @@ impl Unseen {
                     count(process.by_rocr, "time")
                 ));
             }
+        }
+        let is_blind = |pid| {
+            let process = self.processes.get(&pid);
+            process.is_some_and(|process| process.captured_before || misses(process))
+        };
+        if has(Domain::KernelDispatch) && has(Domain::MemoryCopy) && !self.has_periods {
+            let lost = ledger.map_or(0, |ledger| lost(ledger, &WORK));
+            remarks.extend(self.copies.remark(lost, is_blind));
         }
         remarks
     }
@@ -293,6 +325,7 @@ impl Process {
             Launch::EndCapture => {
                 if !self.capturing.remove(&stream) {
                     // It began before the recording.
+                    self.captured_before = true;
                     self.waiting.clear();
                     self.waiting_count = 0;
                 }
@@ -336,16 +369,16 @@ impl Process {
             launched: self.launched,
             dispatched: self.dispatched,
             by_rocr: self.by_rocr,
+            captured_before: self.captured_before,
             ..Self::default()
         };
     }
 }
 
-/// Number of packets whose records are missing, of all processes.
-fn lost_packets(ledger: &Ledger) -> u64 {
-    let packets = [Domain::KernelDispatch, Domain::QueuePacket].map(Domain::id);
+/// Number of records of these domains that are missing, of all processes.
+fn lost(ledger: &Ledger, domains: &[Domain]) -> u64 {
     let rows = ledger.rows.iter();
-    rows.filter(|row| packets.contains(&row.domain))
+    rows.filter(|row| domains.iter().any(|domain| domain.id() == row.domain))
         .map(LedgerRow::lost)
         .sum()
 }

@@ -242,6 +242,20 @@ impl Call {
         }
     }
 
+    /// The argument word with this number, as [`gputrace_catalog::word`] counts them; `None` if it
+    /// was not read.
+    #[must_use]
+    pub fn word(&self, word: u8) -> Option<u64> {
+        match usize::from(word).checked_sub(REGISTER_ARGS) {
+            None => self.args.get(usize::from(word)).copied(),
+            Some(word) => self
+                .stack
+                .get(word)
+                .copied()
+                .filter(|_| self.stack_readable),
+        }
+    }
+
     /// The bytes that the call stored through the pointer in an argument word; `None` if they were
     /// not read.
     #[must_use]

@@ -344,6 +344,10 @@ pub struct Origin {
     pub innermost: u64,
     /// Correlation id of the outermost such call.
     pub outermost: u64,
+    /// Correlation id of the innermost such call that is not HSA's. HIP calls HSA, so where calls
+    /// of both are recorded, this is the call by which programs and tools know the work. Equal to
+    /// `innermost` if only calls of HSA are recorded, or if the capture lacks the call between.
+    pub caller: u64,
     /// `hipStream_t` argument of such a call; 0 is the null stream, `None` if unknown.
     pub stream: Option<u64>,
     /// Whether one of HIP's own threads submitted it later than the call that asked for it

@@ -1,6 +1,6 @@
 //! Streams of synthetic calls and work.
 
-use gputrace_capture::meta::{Function as Described, Parameter, ValueKind};
+use gputrace_capture::meta::{ArgSlot, Function as Described, Parameter, ValueKind};
 
 use super::*;
 use crate::{

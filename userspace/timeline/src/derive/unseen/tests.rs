@@ -102,7 +102,8 @@ fn only_what_was_waited_for_must_have_been_submitted() {
     assert_eq!(said(0, &[other]), Vec::<String>::new());
     // Copies to the host wait; others return earlier.
     assert_eq!(said(0, &[("hipMemcpy", [1, 2, 3, TO_HOST, 0, 0])]).len(), 1);
-    let to_device = ("hipMemcpy", [1, 2, 3, 1, 0, 0]);
+    // Of no bytes: nothing is said of the copy itself.
+    let to_device = ("hipMemcpy", [1, 2, 0, 1, 0, 0]);
     assert_eq!(said(0, &[to_device]), Vec::<String>::new());
     let event = [
         ("hipEventRecord", [0xe, 0, 0, 0, 0, 0]),

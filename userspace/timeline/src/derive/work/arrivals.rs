@@ -85,6 +85,7 @@ impl Work {
             time: packet.time,
             innermost: packet.innermost,
             outermost: packet.outermost,
+            caller: packet.innermost,
             stream: (packet.flags & packet_flags::STREAM != 0).then_some(packet.stream),
             deferred: false,
             range: None,

@@ -71,6 +71,7 @@ impl Work {
                     time: record.time,
                     innermost: record.innermost,
                     outermost: record.outermost,
+                    caller: record.innermost,
                     stream: (record.flags & packet_flags::STREAM != 0).then_some(record.stream),
                     deferred: false,
                     range: None,
