@@ -40,6 +40,30 @@ shared! {
 }
 
 shared! {
+    /// The way from a task to the definition of the probe that it has hit, for probes that are
+    /// defined in tracefs: one event has many of them, and the kernel passes one cookie for all.
+    /// So each definition has its cookie as the value of its only argument. Offsets in the kernel's
+    /// structures, bytes.
+    #[derive(Default)]
+    pub struct CookiePlace {
+        /// Of `utask` in `struct task_struct`; 0: the kernel passes cookies.
+        pub task_utask: u32,
+        /// Of `vaddr` in `struct uprobe_task`: while a probe's handler runs, the address of its
+        /// `struct uprobe_dispatch_data`.
+        pub utask_vaddr: u32,
+        /// Of `tu` in `struct uprobe_dispatch_data`: the address of the definition.
+        pub dispatch_tu: u32,
+        /// Of the first argument's `code` in `struct trace_uprobe`: the address of instructions
+        /// that fetch the argument.
+        pub tu_code: u32,
+        /// Of `immediate` in `struct fetch_insn`.
+        pub code_immediate: u32,
+        /// Padding.
+        pub reserved: u32,
+    }
+}
+
+shared! {
     /// Settings of the programs in `ebpf/kernel`.
     #[derive(Default)]
     pub struct KernelConfig {
@@ -84,4 +108,5 @@ pub mod state {
 pub const CLONE_THREAD: u64 = 0x0001_0000;
 
 const _: () = assert!(size_of::<ProbeConfig>() == 64);
+const _: () = assert!(size_of::<CookiePlace>() == 24);
 const _: () = assert!(size_of::<KernelConfig>() == 8);

@@ -6,7 +6,7 @@ use aya_ebpf::{
     EbpfContext,
     helpers::{
         bpf_get_current_pid_tgid, bpf_get_smp_processor_id,
-        generated::{bpf_get_attach_cookie, bpf_ktime_get_boot_ns, bpf_probe_read_user},
+        generated::{bpf_ktime_get_boot_ns, bpf_probe_read_user},
     },
     macros::{uprobe, uretprobe},
     programs::{ProbeContext, RetProbeContext},
@@ -23,6 +23,7 @@ use gputrace_abi::{
 
 use crate::{
     call_rate::admits,
+    cookie::cookie_of,
     frames::{Frames, count_lost, deeper},
     hit::arguments,
     maps::{Counters, config, over, paused, state_in_uprobe, target},
@@ -52,6 +53,7 @@ fn enter(ctx: &ProbeContext, is_end_probed: bool) -> Option<()> {
         return None;
     }
     let is_paused = now == state::PAUSED;
+    let cookie = Cookie(cookie_of(ctx));
     let id = bpf_get_current_pid_tgid();
     let (mut frames, room) = match Frames::find(id) {
         Some(frames) => (Some(frames), true),
@@ -62,8 +64,6 @@ fn enter(ctx: &ProbeContext, is_end_probed: bool) -> Option<()> {
         }
     };
 
-    // SAFETY: this program's own context, which the helper only reads.
-    let cookie = Cookie(unsafe { bpf_get_attach_cookie(ctx.as_ptr()) });
     // SAFETY: the registers that the kernel passes to this program.
     let stack_pointer = unsafe { (*ctx.regs).rsp };
     if let Some(frames) = frames.as_mut() {
@@ -178,8 +178,7 @@ pub(crate) fn gpu_enter(ctx: ProbeContext) -> Option<()> {
     if frames.is_none() {
         target((id >> 32) as u32)?;
     }
-    // SAFETY: this program's own context, which the helper only reads.
-    let cookie = unsafe { bpf_get_attach_cookie(ctx.as_ptr()) };
+    let cookie = cookie_of(&ctx);
     observe(
         ctx.regs,
         id,
@@ -234,8 +233,7 @@ pub(crate) fn call_leave(ctx: RetProbeContext) -> Option<()> {
     // Read first, so that the work below is not part of the call's duration.
     // SAFETY: a helper without arguments.
     let end = unsafe { bpf_ktime_get_boot_ns() };
-    // SAFETY: this program's own context, which the helper only reads.
-    let cookie = Cookie(unsafe { bpf_get_attach_cookie(ctx.as_ptr()) });
+    let cookie = Cookie(cookie_of(&ctx));
     // The return has popped the return address from the stack.
     // SAFETY: the registers that the kernel passes to this program.
     let (stack_pointer, result) = unsafe { ((*ctx.regs).rsp - 8, (*ctx.regs).rax) };
@@ -250,8 +248,7 @@ pub(crate) fn call_exit(ctx: ProbeContext) -> Option<()> {
     // Read first, so that the work below is not part of the call's duration.
     // SAFETY: a helper without arguments.
     let end = unsafe { bpf_ktime_get_boot_ns() };
-    // SAFETY: this program's own context, which the helper only reads.
-    let cookie = Cookie(unsafe { bpf_get_attach_cookie(ctx.as_ptr()) });
+    let cookie = Cookie(cookie_of(&ctx));
     // SAFETY: the registers that the kernel passes to this program.
     let (stack_pointer, result) = unsafe { ((*ctx.regs).rsp, (*ctx.regs).rax) };
     leave(&ctx, cookie, stack_pointer, result, end)

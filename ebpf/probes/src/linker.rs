@@ -7,11 +7,10 @@
 use core::ffi::c_void;
 
 use aya_ebpf::{
-    EbpfContext as _,
     btf_maps::{HashMap, LruHashMap},
     helpers::{
         bpf_get_current_pid_tgid, bpf_probe_read_user,
-        generated::{bpf_get_attach_cookie, bpf_loop, bpf_probe_read_user_str},
+        generated::{bpf_loop, bpf_probe_read_user_str},
     },
     macros::{btf_map, uprobe},
     programs::ProbeContext,
@@ -22,6 +21,7 @@ use gputrace_abi::{
 };
 
 use crate::{
+    cookie::cookie_of,
     hold::{Place, report},
     maps::{config, over, target},
     ring::Slot,
@@ -53,13 +53,13 @@ pub(crate) fn linker_changed(ctx: ProbeContext) -> Option<()> {
     }
     let id = bpf_get_current_pid_tgid();
     let flags = target((id >> 32) as u32)?;
-    // SAFETY: this program's own context, and its registers.
-    let (cookie, place) = unsafe {
-        let place = Place {
+    let cookie = cookie_of(&ctx);
+    // SAFETY: the registers that the kernel passes to this program.
+    let place = unsafe {
+        Place {
             at: (*ctx.regs).rip,
             stack: (*ctx.regs).rsp,
-        };
-        (bpf_get_attach_cookie(ctx.as_ptr()), place)
+        }
     };
     if of_interest((id >> 32) as u32, LinkerCookie(cookie), place.at) {
         report(id, flags, task_op::LINKER, 0, place)?;

@@ -12,12 +12,13 @@
 //! | [`sched`] | `sched_…` | traced threads without a processor |
 //! | [`tracepoint`] | `trace_event`, `kernel_function` | any tracepoint, or function, of the kernel |
 //! | [`lifecycle`] | `task_created`, `task_exited`, `task_executed` | follow children; close the open calls of threads that end |
+//! | [`cookie`] | `cookie_tried` | the number of the probe that was hit, and a trial of it |
 //! | [`linker`] | `linker_changed`, `code_objects_changed` | report that a process may have mapped another library, or loaded a code object |
 //!
 //! Modules use each other in one direction:
 //!
 //! ```text
-//! calls -> roles -> packets, copies -> agents, signals -> hit, frames -> ring, maps
+//! calls -> roles -> packets, copies -> agents, signals -> hit, frames -> cookie, ring, maps
 //! ```
 //!
 //! Rules that keep the accounts exact:
@@ -61,6 +62,7 @@
 mod agents;
 mod call_rate;
 mod calls;
+mod cookie;
 mod copies;
 mod frames;
 mod hit;

@@ -33,9 +33,6 @@ const LIBRARIES: [(&str, [&str; 4]); 2] = [
     ("libhsa-runtime64.so", [".1", "", "", ""]),
 ];
 
-/// Number of functions probed by perf events, whose removal takes a tenth of a second each.
-const SAMPLE: usize = 10;
-
 /// A library and its probed functions.
 struct Target {
     file: LibraryFile,
@@ -62,55 +59,36 @@ pub(crate) fn measure(options: &Options) -> Result<()> {
     );
     let targets: Vec<Target> = LIBRARIES.iter().map(find).collect::<Result<_>>()?;
     let rounds = if options.quick { 3 } else { 15 };
-    let calls = recording::load(BackendChoice::UprobeMulti)?;
-    let each = targets.iter().map(std::slice::from_ref);
-    for group in each.chain([targets.as_slice()]) {
-        let times: Vec<Times> = (0..rounds)
-            .map(|_| once(&calls, group))
-            .collect::<Result<_>>()?;
-        let of = |time: fn(&Times) -> f64| times.iter().map(time).collect::<Vec<f64>>();
-        let (attach, detach) = (of(|times| times.attach), of(|times| times.detach));
-        let longest = |times: &[f64]| times.iter().copied().fold(0.0, f64::max);
-        table.row(&[
-            &names(group),
-            &functions(group),
-            &calls.backend(),
-            &format!("{:.1}", median(&attach)),
-            &format!("{:.1}", median(&detach)),
-            &format!("{:.1}", longest(&attach)),
-            &format!("{:.1}", longest(&detach)),
-        ]);
-    }
-    drop(calls);
-
-    let calls = recording::load(BackendChoice::Perf)?;
-    let all = functions(&targets);
-    if let Some(first) = targets.into_iter().next() {
-        let some = first.functions.iter().take(SAMPLE).cloned().collect();
-        let sample = [Target {
-            functions: some,
-            ..first
-        }];
-        let times = once(&calls, &sample)?;
-        table.row(&[
-            &format!("{}, a sample", names(&sample)),
-            &functions(&sample),
-            &calls.backend(),
-            &format!("{:.1}", times.attach),
-            &format!("{:.1}", times.detach),
-        ]);
-        let scale = all as f64 / functions(&sample) as f64;
-        table.row(&[
-            &"both, extrapolated from the sample",
-            &all,
-            &calls.backend(),
-            &format!("{:.0}", times.attach * scale),
-            &format!("{:.0}", times.detach * scale),
-        ]);
+    let mut measured = "";
+    for backend in [BackendChoice::Auto, BackendChoice::Perf] {
+        let calls = recording::load(backend)?;
+        // Before Linux 6.6, there is only one.
+        if calls.backend() == measured {
+            break;
+        }
+        measured = calls.backend();
+        let each = targets.iter().map(std::slice::from_ref);
+        for group in each.chain([targets.as_slice()]) {
+            let times: Vec<Times> = (0..rounds)
+                .map(|_| once(&calls, group))
+                .collect::<Result<_>>()?;
+            let of = |time: fn(&Times) -> f64| times.iter().map(time).collect::<Vec<f64>>();
+            let (attach, detach) = (of(|times| times.attach), of(|times| times.detach));
+            let longest = |times: &[f64]| times.iter().copied().fold(0.0, f64::max);
+            table.row(&[
+                &names(group),
+                &functions(group),
+                &calls.backend(),
+                &format!("{:.1}", median(&attach)),
+                &format!("{:.1}", median(&detach)),
+                &format!("{:.1}", longest(&attach)),
+                &format!("{:.1}", longest(&detach)),
+            ]);
+        }
     }
     table.note(format!(
-        "Entry and return of each function, for every process; medians of {rounds} rounds (perf: one). Aim by \
-         uprobe_multi, both libraries: attach at most 100 ms, detach at most 150 ms."
+        "Entry and return of each function, for every process; medians of {rounds} rounds. Aim by \
+         uprobe_multi, both libraries: attach at most 100 ms, detach at most 150 ms; by perf events, 2 s each."
     ));
     table.print()
 }
@@ -184,6 +162,7 @@ fn once(calls: &Calls, targets: &[Target]) -> Result<Times> {
     let attach = begin.elapsed();
     let begin = Instant::now();
     Probes::remove(probes);
+    calls.settle();
     let detach = begin.elapsed();
     Ok(Times {
         attach: attach.as_secs_f64() * 1e3,

@@ -10,11 +10,11 @@ use std::{
 
 use anyhow::{Context as _, Result, bail};
 use gputrace_loader::{
-    attach::{Backend as _, Point, Scope, Side, UprobeMulti},
+    attach::{Attached, Backend as _, Point, Scope, Side, UprobeMulti},
     calls::Calls,
 };
 use libbpf_rs::{
-    Link, Object, ObjectBuilder, OpenObject, ProgramAttachType, ProgramMut, query::ProgInfoIter,
+    Object, ObjectBuilder, OpenObject, ProgramAttachType, ProgramMut, query::ProgInfoIter,
 };
 
 fn open(path: &Path, wanted: &[&str]) -> Result<OpenObject> {
@@ -63,7 +63,7 @@ impl Empty {
     /// # Errors
     ///
     /// When the kernel refuses.
-    pub(crate) fn attach(&self, path: &Path, point: Point) -> Result<Vec<Link>> {
+    pub(crate) fn attach(&self, path: &Path, point: Point) -> Result<Vec<Attached>> {
         let points = [point];
         let attach = |name, side| {
             UprobeMulti
@@ -76,9 +76,8 @@ impl Empty {
                 )
                 .map_err(anyhow::Error::from)
         };
-        let mut links = attach("empty_leave", Side::Return)?;
-        links.extend(attach("empty_enter", Side::Entry)?);
-        Ok(links)
+        let leave = attach("empty_leave", Side::Return)?;
+        Ok(vec![leave, attach("empty_enter", Side::Entry)?])
     }
 }
 

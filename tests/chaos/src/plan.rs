@@ -114,13 +114,7 @@ const OPTIONS: [&[&str]; 8] = [
     &["--wall-clock"],
 ];
 
-/// Removing perf events is slow, so only few functions are probed.
-const PERF: &[&str] = &[
-    "--backend",
-    "perf",
-    "--include",
-    "^hipSynthetic(Push|Call)$",
-];
+const PERF: &[&str] = &["--backend", "perf"];
 
 /// Options that record everything; `--wall-clock` and the like are used with them.
 const DOMAINS: [&str; 1] = ["--sys-trace"];

@@ -1,6 +1,7 @@
 //! Queries the BPF programs and probes in the kernel.
 
 use std::{
+    collections::BTreeSet,
     fs::{self, File},
     os::unix::fs::FileExt as _,
     path::Path,
@@ -35,8 +36,9 @@ pub fn bpf_usable() -> Result<(), String> {
 /// Descriptions of all probes in the kernel on the file at `path`, whoever created them.
 ///
 /// For a probe of a perf event, the kernel knows only the name by which the file was opened.
-/// gputrace names files by a descriptor (`/proc/self/fd/…`), which could be any file, so such probes
-/// are not included. [`breakpoints`] finds them in the processes that have mapped the file.
+/// gputrace names files by a descriptor (`/proc/PID/fd/…`), which could be any file, so such probes
+/// are not included. [`breakpoints`] finds them in the processes that have mapped the file, and
+/// [`definitions`] those of all files.
 ///
 /// # Panics
 /// If `/sys/kernel/tracing` cannot be read.
@@ -71,6 +73,34 @@ pub fn probes_on(path: &Path) -> Vec<String> {
             .map(str::to_owned),
     );
     probes
+}
+
+/// Names of the events that gputraces have defined for probes of the perf back-end.
+///
+/// # Panics
+/// If `/sys/kernel/tracing` cannot be read.
+#[must_use]
+pub fn definitions() -> BTreeSet<String> {
+    let events = fs::read_to_string("/sys/kernel/tracing/uprobe_events");
+    let events = events.expect("tracefs at /sys/kernel/tracing");
+    let names = events.lines().filter_map(|line| {
+        let (_, name) = line.split_whitespace().next()?.split_once(':')?;
+        name.strip_prefix("gputrace/").map(str::to_owned)
+    });
+    names.collect()
+}
+
+/// The child process of `pid` that owns the probes of the perf back-end.
+#[must_use]
+pub fn owner_of_probes(pid: u32) -> Option<u32> {
+    let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).ok()?;
+    let mut children = children
+        .split_whitespace()
+        .filter_map(|pid| pid.parse().ok());
+    children.find(|pid: &u32| {
+        let name = fs::read_to_string(format!("/proc/{pid}/comm"));
+        name.is_ok_and(|name| name.trim() == "gputrace-probes")
+    })
 }
 
 /// Offsets, in the file at `library`, of the bytes of code that differ in process `pid`: those of

@@ -12,7 +12,7 @@ use gputrace_e2e::{
     process::{PATIENCE, eventually, now},
     trace::last_epoch,
 };
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process};
 
 /// Sends a signal to gputrace, and waits until it has ended. The time that this took is a figure
 /// called `name`.
@@ -78,7 +78,9 @@ fn leaves_nothing(name: &str, options: &[&str], signal: Signal) {
     // The kernel removes the probes of a killed process by itself, a little later.
     let begin = Instant::now();
     eventually("INVARIANT: no probe is left", PATIENCE, || {
-        kernel::probes_on(&library).is_empty() && kernel::breakpoints(pid, &library).is_empty()
+        kernel::probes_on(&library).is_empty()
+            && kernel::breakpoints(pid, &library).is_empty()
+            && kernel::definitions().is_empty()
     });
     figure(
         &format!("stop.{name}.removal"),
@@ -102,28 +104,61 @@ fn nothing_is_left_after_a_kill() {
 
 #[test]
 fn nothing_is_left_after_a_kill_with_the_perf_backend() {
-    let options = ["--backend", "perf", "--include", "^hipSyntheticPush$"];
-    leaves_nothing("kill_perf", &options, Signal::KILL);
+    leaves_nothing("kill_perf", &["--backend", "perf"], Signal::KILL);
 }
 
 #[test]
-fn slow_removal_keeps_nobody_waiting() {
+fn nothing_is_left_after_ctrl_c_with_the_perf_backend() {
+    leaves_nothing("ctrl_c_perf", &["--backend", "perf"], Signal::INT);
+}
+
+#[test]
+fn what_is_left_when_the_probes_owner_is_killed_is_removed_later() {
     let Some(bench) = Bench::privileged() else {
         return;
     };
     let library = bench.copy_synthetic();
     let mut program = bench.start(&["synthetic/synthetic", "timing", "5000"]);
-    // The kernel takes a grace period to remove each probe.
+    let pid = program.pid();
     let options = ["--backend", "perf", "--include", "^hipSyntheticPush$"];
-    let mut gputrace = bench.attach(&bench.outputs(0), &options, &[program.pid()]);
-    stop("perf", &mut gputrace, Signal::INT);
+    let mut gputrace = bench.attach(&bench.outputs(0), &options, &[pid]);
+    let defined = kernel::definitions();
+    assert!(!defined.is_empty(), "the check for definitions sees none");
+    let owner = kernel::owner_of_probes(gputrace.pid()).expect("the owner of the probes");
+    let owner = Pid::from_raw(owner.cast_signed()).expect("a process id");
+    kill_process(owner, Signal::KILL).expect("the owner is killed");
+    eventually("no breakpoint is left", PATIENCE, || {
+        kernel::breakpoints(pid, &library).is_empty()
+    });
+    gputrace.wait_for_stderr("that holds the probes has been killed");
+    gputrace.signal(Signal::INT);
     gputrace.finish();
-    // The kernel forgets the links at once and removes the breakpoints one after the other.
-    let begin = Instant::now();
-    let breakpoints = || kernel::breakpoints(program.pid(), &library);
-    assert!(!breakpoints().is_empty(), "gputrace waited for the removal");
-    eventually("no probe is left", PATIENCE, || breakpoints().is_empty());
-    figure("stop.perf.removal", begin.elapsed().as_secs_f64(), "s");
+    let left: Vec<_> = kernel::definitions()
+        .intersection(&defined)
+        .cloned()
+        .collect();
+    assert_eq!(left.len(), defined.len(), "who removed them?");
+
+    // Two recordings at once: neither may remove what the other one uses.
+    let mut others: Vec<_> = [1, 2]
+        .map(|number| bench.attach(&bench.outputs(number), &options, &[pid]))
+        .into();
+    eventually("INVARIANT: leftovers are removed", PATIENCE, || {
+        kernel::definitions().is_disjoint(&defined)
+    });
+    let _ = time_per_call(&mut program);
+    for gputrace in &mut others {
+        gputrace.signal(Signal::INT);
+        gputrace.finish();
+    }
+    for number in [1, 2] {
+        let trace = bench.outputs(number).trace();
+        trace.assert_sound(&EndReason::Interrupted);
+        assert!(!trace.calls.is_empty(), "recording {number} has no call");
+    }
+    eventually("INVARIANT: no definition is left", PATIENCE, || {
+        kernel::definitions().is_empty() && kernel::breakpoints(pid, &library).is_empty()
+    });
     program.close_stdin();
     program.finish();
 }

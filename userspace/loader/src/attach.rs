@@ -2,9 +2,13 @@
 
 use std::path::Path;
 
-use libbpf_rs::{Link, ProgramMut, UprobeMultiOpts, UprobeOpts};
+use libbpf_rs::{Link, ProgramMut, UprobeMultiOpts};
 
-use crate::{ProbeError, libbpf::refused};
+use crate::{
+    ProbeError,
+    events::{Event, Say},
+    libbpf::refused,
+};
 
 /// The side of a function at which a program runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,8 +30,8 @@ pub enum Scope {
 }
 
 impl Scope {
-    /// The argument for libbpf: a process id, or -1 for all.
-    fn pid(self) -> i32 {
+    /// The kernel's argument: a process id, or -1 for all.
+    pub(crate) fn pid(self) -> i32 {
         match self {
             Self::Process(pid) => i32::try_from(pid).unwrap_or(-1),
             Self::EveryProcess => -1,
@@ -97,12 +101,21 @@ pub struct Failure {
     pub error: ProbeError,
 }
 
+/// A program at points of a file. Dropping it removes the probes.
+#[derive(Debug)]
+pub enum Attached {
+    /// By [`UprobeMulti`].
+    Link(Link),
+    /// By [`crate::events::PerfEvents`].
+    Event(Event),
+}
+
 /// A way of attaching a program to points of a file.
 pub trait Backend: std::fmt::Debug + Send + Sync {
     /// Name used in outputs and options.
     fn name(&self) -> &'static str;
 
-    /// Attaches `program` to all `points` of the file at `path`, in one request where possible.
+    /// Attaches `program` to all `points` of the file at `path`, in one request.
     ///
     /// # Errors
     ///
@@ -114,7 +127,28 @@ pub trait Backend: std::fmt::Debug + Send + Sync {
         scope: Scope,
         side: Side,
         points: &[Point],
-    ) -> Result<Vec<Link>, ProbeError>;
+    ) -> Result<Attached, ProbeError>;
+
+    /// Waits until other tracers no longer keep probes from being added. Says so if that takes
+    /// longer than a moment.
+    ///
+    /// # Errors
+    ///
+    /// [`ProbeError`] if it cannot be found out.
+    fn wait(&self, _say: Option<Say<'_>>) -> Result<(), ProbeError> {
+        Ok(())
+    }
+
+    /// Waits until the probes that were dropped are removed.
+    fn settle(&self) {}
+
+    /// Has all probes removed. Dropping the back-end waits a moment for that.
+    fn close(&self) {}
+
+    /// Whether attached probes still are.
+    fn is_alive(&self) -> bool {
+        true
+    }
 }
 
 /// Back-end with one link for all points of a file and side (Linux 6.6). Attaching or detaching 400
@@ -134,7 +168,7 @@ impl Backend for UprobeMulti {
         scope: Scope,
         side: Side,
         points: &[Point],
-    ) -> Result<Vec<Link>, ProbeError> {
+    ) -> Result<Attached, ProbeError> {
         let options = UprobeMultiOpts {
             // `usize` is 64 bits wide on every machine that has these libraries.
             offsets: points.iter().map(|point| point.offset as usize).collect(),
@@ -144,44 +178,8 @@ impl Backend for UprobeMulti {
         };
         program
             .attach_uprobe_multi_with_opts(scope.pid(), path, "", options)
-            .map(|link| vec![link])
+            .map(Attached::Link)
             .map_err(|error| refused(describe(path, side, points), &error))
-    }
-}
-
-/// Back-end with one perf event per point. It works on older kernels, but the kernel removes such
-/// probes one by one, each with a grace period: about 0.1 s per probe from Linux 6.13 on.
-#[derive(Clone, Copy, Debug)]
-pub struct PerfEvents;
-
-impl Backend for PerfEvents {
-    fn name(&self) -> &'static str {
-        "perf"
-    }
-
-    fn attach(
-        &self,
-        program: &ProgramMut<'_>,
-        path: &Path,
-        scope: Scope,
-        side: Side,
-        points: &[Point],
-    ) -> Result<Vec<Link>, ProbeError> {
-        let mut links = Vec::with_capacity(points.len());
-        for point in points {
-            let options = UprobeOpts {
-                cookie: point.cookie,
-                retprobe: side == Side::Return,
-                ..Default::default()
-            };
-            let link = program
-                .attach_uprobe_with_opts(scope.pid(), path, point.offset as usize, options)
-                .map_err(|error| {
-                    refused(describe(path, side, std::slice::from_ref(point)), &error)
-                })?;
-            links.push(link);
-        }
-        Ok(links)
     }
 }
 
@@ -194,12 +192,12 @@ pub fn attach_all(
     scope: Scope,
     side: Side,
     points: &[Point],
-) -> (Vec<Link>, Vec<Failure>) {
+) -> (Vec<Attached>, Vec<Failure>) {
     let (mut links, mut failures) = (Vec::new(), Vec::new());
     let mut requests = vec![points];
     while let Some(request) = requests.pop() {
         match (request, backend.attach(program, path, scope, side, request)) {
-            (_, Ok(new)) => links.extend(new),
+            (_, Ok(new)) => links.push(new),
             ([point], Err(error)) => failures.push(Failure {
                 point: *point,
                 error,
@@ -222,7 +220,8 @@ pub fn attach_all(
     (links, failures)
 }
 
-fn describe(path: &Path, side: Side, points: &[Point]) -> String {
+/// What is attempted, for error messages.
+pub(crate) fn describe(path: &Path, side: Side, points: &[Point]) -> String {
     let side = match side {
         Side::Entry => "entries",
         Side::Return => "returns",

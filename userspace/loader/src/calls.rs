@@ -5,12 +5,17 @@ mod maps;
 use std::{
     collections::HashSet,
     ffi::OsStr,
-    os::fd::{AsFd as _, AsRawFd as _},
+    hint,
+    os::fd::{AsFd as _, AsRawFd as _, RawFd},
     path::Path,
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-use gputrace_abi::{config::target_flags, cookie::Cookie};
+use gputrace_abi::{
+    config::{CookiePlace, target_flags},
+    cookie::Cookie,
+};
+use gputrace_files::kernel;
 use libbpf_rs::{
     Link, MapCore as _, MapFlags, MapHandle, MapType, Object, ObjectBuilder, ProgramAttachType,
     TracepointCategory,
@@ -20,14 +25,16 @@ use zerocopy::IntoBytes as _;
 use crate::{
     ProbeError, Ring,
     attach::{
-        Backend, End, Failure, PerfEvents, Point, Scope, Side, TracedFunction, UprobeMulti,
+        Attached, Backend, End, Failure, Point, Scope, Side, TracedFunction, UprobeMulti,
         attach_all,
     },
     cpus::{possible_cpus, present_cpus},
+    events::{PerfEvents, Say},
     extra,
+    layout::cookie_place,
     libbpf::{capture_messages, forget_messages, refused},
     probes::{Hook, Probes},
-    settings::{configure, entry_offset},
+    settings::configure,
 };
 
 pub use crate::settings::{BackendChoice, CallLimit, Options};
@@ -36,13 +43,14 @@ pub use crate::settings::{BackendChoice, CallLimit, Options};
 pub(crate) static OBJECT: &[u8] = include_bytes!(env!("GPUTRACE_PROBES_OBJECT"));
 
 /// Programs that are attached to functions, as opposed to tracepoints.
-const FUNCTION_PROGRAMS: [&str; 9] = [
+const FUNCTION_PROGRAMS: [&str; 10] = [
     "call_enter",
     "call_enter_only",
     "call_exit",
     "call_leave",
     "code_objects_changed",
     "code_objects_end",
+    "cookie_tried",
     "gpu_enter",
     "linker_changed",
     "runtime_ends",
@@ -97,14 +105,24 @@ impl Calls {
     ///
     /// [`ProbeError`] when the kernel refuses the programs or lacks a feature that they need.
     pub fn load(options: &Options) -> Result<Self, ProbeError> {
+        Self::load_telling(options, None)
+    }
+
+    /// Like [`Self::load`]. If other tracers keep probes from being added, says so, and waits for
+    /// them without a limit.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::load`].
+    pub fn load_telling(options: &Options, say: Option<Say<'_>>) -> Result<Self, ProbeError> {
         capture_messages();
         match options.backend {
-            BackendChoice::Perf => Self::tried(options, Box::new(PerfEvents)),
-            BackendChoice::UprobeMulti => Self::tried(options, Box::new(UprobeMulti)),
-            BackendChoice::Auto => match Self::tried(options, Box::new(UprobeMulti)) {
+            BackendChoice::Perf => Self::tried(options, false, say),
+            BackendChoice::UprobeMulti => Self::tried(options, true, say),
+            BackendChoice::Auto => match Self::tried(options, true, say) {
                 Err(error) if !matches!(error, ProbeError::PermissionDenied { .. }) => {
                     tracing::debug!("uprobe_multi is not available ({error}); trying perf events");
-                    Self::tried(options, Box::new(PerfEvents))
+                    Self::tried(options, false, say)
                 }
                 decided => decided,
             },
@@ -112,15 +130,15 @@ impl Calls {
     }
 
     /// Loads the programs for a back-end, and checks that the back-end works. The kernel may accept
-    /// the programs and refuse the probes: perf events on functions need CAP_SYS_ADMIN, and
-    /// programs do not.
-    fn tried(options: &Options, backend: Box<dyn Backend>) -> Result<Self, ProbeError> {
-        let calls = Self::load_with(options, backend)?;
+    /// the programs and refuse the probes.
+    fn tried(options: &Options, multi: bool, say: Option<Say<'_>>) -> Result<Self, ProbeError> {
+        let calls = Self::load_with(options, multi)?;
+        calls.backend.wait(say)?;
         calls.trial()?;
         Ok(calls)
     }
 
-    fn load_with(options: &Options, backend: Box<dyn Backend>) -> Result<Self, ProbeError> {
+    fn load_with(options: &Options, multi: bool) -> Result<Self, ProbeError> {
         forget_messages();
         let cpus = possible_cpus();
         let ring_bytes = options.ring_bytes.max(4096).next_power_of_two();
@@ -128,7 +146,12 @@ impl Calls {
             .name("gputrace")
             .and_then(|builder| builder.open_memory(OBJECT))
             .map_err(|error| refused("read the eBPF object", &error))?;
-        configure(&mut open, options, cpus, ring_bytes)?;
+        let cookie = if multi {
+            CookiePlace::default()
+        } else {
+            cookie_place()?
+        };
+        configure(&mut open, options, cpus, ring_bytes, cookie)?;
         for mut program in open.progs_mut() {
             let name = program.name();
             let optional = OPTIONAL_TRACEPOINT_PROGRAMS
@@ -146,7 +169,7 @@ impl Calls {
                 program.set_autoload(false);
             }
         }
-        if backend.name() == UprobeMulti.name() {
+        if multi {
             for mut program in open.progs_mut() {
                 if FUNCTION_PROGRAMS
                     .iter()
@@ -159,6 +182,12 @@ impl Calls {
         let object = open
             .load()
             .map_err(|error| refused("load the call-tracing programs", &error))?;
+        let backend: Box<dyn Backend> = if multi {
+            Box::new(UprobeMulti)
+        } else {
+            // Before there are rings, whose memory the other process does not need.
+            Box::new(PerfEvents::start(&descriptors(&object))?)
+        };
         let mut calls = Self {
             backend,
             links: Vec::new(),
@@ -195,19 +224,34 @@ impl Calls {
         extra::missed(&self.object)
     }
 
-    /// Checks whether the back-end works. Attaches, for this process only, to a function of
-    /// gputrace itself that never runs again.
+    /// Checks whether the back-end works: probes a function of gputrace itself, for this process
+    /// only, calls it, and looks whether the program got the probe's cookie.
     fn trial(&self) -> Result<(), ProbeError> {
-        let program = self.program(Hook::LinkerChange.program())?;
-        let path = Path::new("/proc/self/exe");
-        let point = Point {
-            offset: entry_offset(path).unwrap_or(0x1000),
-            cookie: 0,
+        /// Any number that nothing else has.
+        const COOKIE: u64 = 0x6770_7574_7261_6365;
+        let refused_cookie = |cause: &str| ProbeError::Refused {
+            action: format!("try probes by {}", self.backend()),
+            cause: cause.to_owned(),
+            log: Vec::new(),
         };
+        let offset = file_offset(tried as *const ())
+            .ok_or_else(|| refused_cookie("gputrace is not in its own /proc/self/maps"))?;
+        let point = Point {
+            offset,
+            cookie: COOKIE,
+        };
+        let (program, path) = (self.program("cookie_tried")?, Path::new("/proc/self/exe"));
         let scope = Scope::Process(std::process::id());
-        self.backend
-            .attach(&program, path, scope, Side::Entry, &[point])
-            .map(drop)
+        let attached = self
+            .backend
+            .attach(&program, path, scope, Side::Entry, &[point])?;
+        tried(COOKIE);
+        let got = self.map("TRIED")?.lookup(0u32.as_bytes(), MapFlags::ANY);
+        drop(attached);
+        match got {
+            Ok(Some(bytes)) if bytes == COOKIE.as_bytes() => Ok(()),
+            _ => Err(refused_cookie("the program did not get the probe's number")),
+        }
     }
 
     /// Creates a ring for each possible processor, a small one if the processor is not present.
@@ -300,8 +344,29 @@ impl Calls {
         self.backend.name()
     }
 
-    /// Whether programs are attached to many functions at once.
-    pub(crate) fn is_multi(&self) -> bool {
+    /// Waits until the probes that were dropped are removed: after this, no program runs there.
+    pub fn settle(&self) {
+        self.backend.settle();
+    }
+
+    /// Whether attached probes still are. With perf events, a process of gputrace owns them, which
+    /// somebody may have killed.
+    #[must_use]
+    pub fn has_probes(&self) -> bool {
+        self.backend.is_alive()
+    }
+
+    /// Removes everything from the kernel. Probes of perf events are removed meanwhile: dropping
+    /// the result waits a moment for that.
+    #[must_use]
+    pub fn leave(self) -> Box<dyn Backend> {
+        self.backend.close();
+        self.backend
+    }
+
+    /// Whether programs are attached by `uprobe_multi`.
+    #[must_use]
+    pub fn is_multi(&self) -> bool {
         self.backend.name() == UprobeMulti.name()
     }
 
@@ -364,7 +429,7 @@ impl Calls {
         scope: Scope,
         side: Side,
         points: &[Point],
-    ) -> Result<(Vec<Link>, Vec<Failure>), ProbeError> {
+    ) -> Result<(Vec<Attached>, Vec<Failure>), ProbeError> {
         if points.is_empty() {
             return Ok(Default::default());
         }
@@ -419,9 +484,40 @@ impl Calls {
     ) -> Result<Probes, ProbeError> {
         forget_messages();
         let program = self.program(program)?;
-        let links = self.backend.attach(&program, path, scope, side, points)?;
-        Ok(Probes::new(links, Vec::new(), Vec::new()))
+        let attached = self.backend.attach(&program, path, scope, side, points)?;
+        Ok(Probes::new(vec![attached], Vec::new(), Vec::new()))
     }
+}
+
+/// Descriptors of the programs that are attached to functions.
+fn descriptors(object: &Object) -> Vec<RawFd> {
+    let on_functions = |name: &OsStr| FUNCTION_PROGRAMS.iter().any(|one| name == OsStr::new(one));
+    object
+        .progs()
+        .filter(|program| on_functions(program.name()))
+        .map(|program| program.as_fd().as_raw_fd())
+        .collect()
+}
+
+/// The function that is probed in a trial.
+#[inline(never)]
+extern "C" fn tried(value: u64) -> u64 {
+    hint::black_box(value)
+}
+
+/// Offset, in its file, of a function of this program.
+fn file_offset(function: *const ()) -> Option<u64> {
+    let address = function as u64;
+    let maps = kernel::read_text("/proc/self/maps").ok()?;
+    maps.lines().find_map(|line| {
+        let mut words = line.split_ascii_whitespace();
+        let (begin, end) = words.next()?.split_once('-')?;
+        let number = |text| u64::from_str_radix(text, 16).ok();
+        let (begin, end, offset) = (number(begin)?, number(end)?, number(words.nth(1)?)?);
+        (begin..end)
+            .contains(&address)
+            .then(|| address - begin + offset)
+    })
 }
 
 /// Flag of a target whose threads wait, in the kernel, while their new libraries are being probed.

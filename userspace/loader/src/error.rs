@@ -11,7 +11,7 @@ pub enum ProbeError {
     /// The kernel refused because privileges are missing.
     #[error(
         "the kernel refused to {action}: permission denied; {}, or give it CAP_BPF and \
-         CAP_PERFMON, for perf events on functions CAP_SYS_ADMIN as well, and for tracepoints \
+         CAP_PERFMON, for probes by perf events CAP_DAC_OVERRIDE as well, and for tracepoints \
          CAP_DAC_READ_SEARCH",
         rights::remedy()
     )]

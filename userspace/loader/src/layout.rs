@@ -2,6 +2,7 @@
 
 use std::sync::OnceLock;
 
+use gputrace_abi::config::CookiePlace;
 use libbpf_rs::btf::{Btf, BtfType, types};
 
 use crate::ProbeError;
@@ -81,6 +82,27 @@ pub fn living_threads() -> (u32, u32) {
             ))
         });
         found.unwrap_or_default()
+    })
+}
+
+/// Where a program finds the cookie in the definition of the probe that was hit: the value of the
+/// definition's first argument. The kernel's own handlers use the same way from a task to a
+/// definition (`translate_user_vaddr` of `kernel/trace/trace_uprobe.c`).
+///
+/// # Errors
+///
+/// [`ProbeError::Unsupported`] when the kernel's BTF does not contain it.
+pub(crate) fn cookie_place() -> Result<CookiePlace, ProbeError> {
+    let layout = Layout::of_kernel()?;
+    Ok(CookiePlace {
+        task_utask: layout.offset("task_struct", "utask")?,
+        utask_vaddr: layout.offset("uprobe_task", "vaddr")?,
+        dispatch_tu: layout.offset("uprobe_dispatch_data", "tu")?,
+        tu_code: layout.offset("trace_uprobe", "tp")?
+            + layout.offset("trace_probe", "args")?
+            + layout.offset("probe_arg", "code")?,
+        code_immediate: layout.offset("fetch_insn", "immediate")?,
+        reserved: 0,
     })
 }
 

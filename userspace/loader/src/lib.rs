@@ -13,7 +13,7 @@
 //!   loaded with aya.
 //!
 //! The trait [`attach::Backend`] hides how probes are attached: by [`attach::UprobeMulti`] where
-//! the kernel has it (6.6), else by [`attach::PerfEvents`].
+//! the kernel has it (6.6), else by [`events::PerfEvents`].
 //!
 //! This crate does not know what a library or a function is: callers pass a file, offsets and
 //! cookies (planned by `gputrace-tracee`), and read records and counters back (`gputrace-collect`).
@@ -30,7 +30,9 @@ pub mod attach;
 pub mod calls;
 mod cpus;
 mod error;
+pub mod events;
 mod extra;
+pub mod helper;
 pub mod holds;
 pub mod ioctls;
 pub mod layout;

@@ -1,8 +1,6 @@
 //! Attached probes, and the functions that are watched for a reason other than their calls.
 
-use libbpf_rs::Link;
-
-use crate::attach::{Failure, Side};
+use crate::attach::{Attached, Failure, Side};
 
 /// A function whose execution user space must know about at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,9 +37,10 @@ impl Hook {
 
 /// Probes on the functions of one file.
 ///
-/// Dropping it removes them, which blocks until the kernel is done: twice 50 to 100 ms with
-/// `uprobe_multi`; with perf events, as long for each link, one after the other. Entries are
-/// removed first, so that calls in progress can end while ends are still probed.
+/// Dropping it removes them. With `uprobe_multi`, that blocks until the kernel is done: twice 50 to
+/// 100 ms. Perf events are removed by another process, one after the other:
+/// [`crate::calls::Calls::settle`] waits for it. Entries are removed first, so that calls in
+/// progress can end while ends are still probed.
 #[derive(Debug)]
 pub struct Probes {
     // Fields are dropped in this order.
@@ -54,7 +53,7 @@ pub struct Probes {
 impl Probes {
     /// Combines the probes at entries of functions (or at other watched places) and those at the
     /// functions' ends.
-    pub(crate) fn new(entries: Vec<Link>, ends: Vec<Link>, failures: Vec<Failure>) -> Self {
+    pub(crate) fn new(entries: Vec<Attached>, ends: Vec<Attached>, failures: Vec<Failure>) -> Self {
         Self {
             entries: Links(entries),
             ends: Links(ends),
@@ -75,16 +74,10 @@ impl Probes {
         close(entries);
         close(ends);
     }
-
-    /// Number of kernel links, which determines the time for detaching in the perf back-end.
-    #[must_use]
-    pub fn links(&self) -> usize {
-        self.entries.0.len() + self.ends.0.len()
-    }
 }
 
 /// Splits probes into the links at entries and the others.
-fn split(many: impl IntoIterator<Item = Probes>) -> (Vec<Link>, Vec<Link>) {
+fn split(many: impl IntoIterator<Item = Probes>) -> (Vec<Attached>, Vec<Attached>) {
     let (mut entries, mut ends) = (Vec::new(), Vec::new());
     for mut one in many {
         entries.append(&mut one.entries.0);
@@ -95,7 +88,7 @@ fn split(many: impl IntoIterator<Item = Probes>) -> (Vec<Link>, Vec<Link>) {
 
 /// Links that are removed together.
 #[derive(Debug)]
-struct Links(Vec<Link>);
+struct Links(Vec<Attached>);
 
 impl Drop for Links {
     fn drop(&mut self) {
@@ -104,8 +97,8 @@ impl Drop for Links {
 }
 
 /// Closes links in parallel: closing each one waits for a grace period in the kernel, and threads
-/// that wait at the same time share it. (The kernel removes perf events one by one nevertheless.)
-fn close(mut links: Vec<Link>) {
+/// that wait at the same time share it.
+fn close(mut links: Vec<Attached>) {
     /// Number of links that are closed in parallel. A recording has a few links, and two for each
     /// function whose calls are limited.
     const SIDE_BY_SIDE: usize = 256;

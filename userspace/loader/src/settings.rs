@@ -1,9 +1,10 @@
 //! Settings with which the call-tracing programs are loaded.
 
-use std::path::Path;
-
-use gputrace_abi::{config::ProbeConfig, counters::RATE_WINDOW_SHIFT, record::LONG_SPAN_SIZE};
-use gputrace_files::own;
+use gputrace_abi::{
+    config::{CookiePlace, ProbeConfig},
+    counters::RATE_WINDOW_SHIFT,
+    record::LONG_SPAN_SIZE,
+};
 use libbpf_rs::OpenObject;
 use zerocopy::IntoBytes as _;
 
@@ -92,12 +93,14 @@ const fn objects(cpus: u32, each: u32, least: u32) -> u32 {
     if wanted > least { wanted } else { least }
 }
 
-/// Sets the sizes of maps and the programs' settings.
+/// Sets the sizes of maps and the programs' settings. `cookie` says where programs find their
+/// probe's cookie.
 pub(crate) fn configure(
     open: &mut OpenObject,
     options: &Options,
     cpus: u32,
     ring_bytes: u32,
+    cookie: CookiePlace,
 ) -> Result<(), ProbeError> {
     let (task_mm, mm_start_stack) = program_stack();
     let (task_signal, signal_live) = living_threads();
@@ -117,7 +120,7 @@ pub(crate) fn configure(
         task_signal,
         signal_live,
     };
-    let mut configured = false;
+    let mut configured = 0;
     for mut map in open.maps_mut() {
         let name = map.name().to_string_lossy().into_owned();
         let result = match name.as_str() {
@@ -145,18 +148,22 @@ pub(crate) fn configure(
                 map.set_autocreate(false)
             }
             _ if name.ends_with(".config") => {
-                configured = true;
+                configured += 1;
                 map.set_initial_value(config.as_bytes())
+            }
+            _ if name.ends_with(".cookie") => {
+                configured += 1;
+                map.set_initial_value(cookie.as_bytes())
             }
             _ => Ok(()),
         };
         result.map_err(|error| refused(format!("configure map {name}"), &error))?;
     }
-    if configured {
+    if configured == 2 {
         Ok(())
     } else {
         Err(ProbeError::BrokenObject {
-            part: "settings section".to_owned(),
+            part: "settings sections".to_owned(),
         })
     }
 }
@@ -168,38 +175,4 @@ fn wakeup_mask(ring_bytes: u32) -> u32 {
     let quarter = ring_bytes / 4 / LONG_SPAN_SIZE as u32;
     // A quarter of the ring allows eight checks. Rounded down to a power of two.
     (1 << (quarter / 8).clamp(1, 64).ilog2()) - 1
-}
-
-/// File offset of an ELF file's first executable segment. It serves for a trial of back-ends: a
-/// probe is attached there, but never hit.
-pub(crate) fn entry_offset(path: &Path) -> Option<u64> {
-    use std::os::unix::fs::FileExt as _;
-    let file = own::open(path).ok()?;
-    let mut header = [0u8; 64];
-    file.read_exact_at(&mut header, 0).ok()?;
-    let table = u64::from_le_bytes(header.get(32..40)?.try_into().ok()?);
-    let size = u64::from(u16::from_le_bytes(header.get(54..56)?.try_into().ok()?));
-    let count = u64::from(u16::from_le_bytes(header.get(56..58)?.try_into().ok()?));
-    let entry = u64::from_le_bytes(header.get(24..32)?.try_into().ok()?);
-    for index in 0..count {
-        let mut segment = [0u8; 56];
-        file.read_exact_at(&mut segment, table + index * size)
-            .ok()?;
-        let word = |at: usize| {
-            Some(u64::from_le_bytes(
-                segment.get(at..at + 8)?.try_into().ok()?,
-            ))
-        };
-        let (kind, offset, address, length) = (
-            u32::from_le_bytes(segment.get(0..4)?.try_into().ok()?),
-            word(8)?,
-            word(16)?,
-            word(32)?,
-        );
-        const PT_LOAD: u32 = 1;
-        if kind == PT_LOAD && (address..address + length).contains(&entry) {
-            return Some(entry - address + offset);
-        }
-    }
-    None
 }

@@ -458,9 +458,8 @@ fn processes_that_are_no_targets_are_not_seen() {
     drop(probes);
 }
 
-#[test]
-fn points_that_cannot_be_probed_are_named() {
-    let Some((_turn, calls)) = load(&options(BackendChoice::Auto)) else {
+fn points_that_cannot_be_probed_are_named(backend: BackendChoice) {
+    let Some((_turn, calls)) = load(&options(backend)) else {
         return;
     };
     let good = Point {
@@ -490,4 +489,45 @@ fn points_that_cannot_be_probed_are_named() {
     six(1, 2, 3, 4, 5, 6);
     calls.stop().unwrap();
     assert_eq!(records(&calls).len(), 1);
+}
+
+#[test]
+fn points_that_cannot_be_probed_are_named_by_uprobe_multi() {
+    points_that_cannot_be_probed_are_named(BackendChoice::UprobeMulti);
+}
+
+#[test]
+fn points_that_cannot_be_probed_are_named_by_perf_events() {
+    points_that_cannot_be_probed_are_named(BackendChoice::Perf);
+}
+
+/// One event has the probes of many functions, and its program gets the cookie of each.
+#[test]
+fn probes_of_one_perf_event_are_told_apart_in_all_threads() {
+    let Some((_turn, calls)) = load(&options(BackendChoice::Perf)) else {
+        return;
+    };
+    let functions = [six as *const (), nine as *const (), nested as *const ()];
+    let cookies = [u32::MAX, 7, 8].map(|function| Cookie::new(function, 1, 0));
+    let pairs: Vec<_> = functions.into_iter().zip(cookies).collect();
+    let probes = attach(&calls, &pairs);
+    let call = || {
+        six(1, 2, 3, 4, 5, 6);
+        nine(1, 2, 3, 4, 5, 6, 7, 8, 9);
+        nested(0);
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(call);
+        scope.spawn(call);
+    });
+    drop(probes);
+    calls.settle();
+    call();
+    calls.stop().unwrap();
+    let mut got: Vec<u32> = records(&calls)
+        .iter()
+        .map(|long| long.span.function)
+        .collect();
+    got.sort_unstable();
+    assert_eq!(got, [7, 7, 8, 8, u32::MAX, u32::MAX]);
 }

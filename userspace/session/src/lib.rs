@@ -28,7 +28,6 @@
 )]
 
 mod error;
-mod helper;
 mod inbox;
 mod outputs;
 mod probing;
@@ -40,6 +39,7 @@ mod system;
 mod targets;
 
 pub use error::SessionError;
+use gputrace_loader::helper;
 pub use outputs::{
     Outputs, config::output_config, export, export_from, formats::Format, location::split,
     placeholders::Names,

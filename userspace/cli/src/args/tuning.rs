@@ -72,7 +72,7 @@ pub(crate) enum Backend {
     /// One link for hundreds of functions (Linux 6.6 and later).
     #[value(name = "uprobe_multi")]
     UprobeMulti,
-    /// One perf event per function and direction: slow to remove.
+    /// One perf event for hundreds of functions, defined in tracefs (any kernel).
     Perf,
 }
 

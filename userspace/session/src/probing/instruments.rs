@@ -179,6 +179,7 @@ pub(crate) struct Instruments {
 
 impl Instruments {
     pub(crate) fn new(calls: Arc<Calls>, request: &Request) -> Self {
+        let limiter = ProbeLimiter::new(!calls.is_multi());
         Self {
             calls,
             domains: request.domains.clone(),
@@ -187,7 +188,7 @@ impl Instruments {
             tools: Tools::default(),
             kokkos: KokkosTools::default(),
             named: NamedLibraries::new(request.extra.libraries.clone()),
-            limiter: ProbeLimiter::default(),
+            limiter,
             rocm: Rocm::default(),
             matched: false,
             unmatched: Vec::new(),

@@ -31,6 +31,9 @@ const LOOKS: u32 = 2;
 /// the kernel a moment to remove.
 const MOST: usize = 2048;
 
+/// The same where the kernel removes one link after the other, each with a grace period.
+const MOST_SLOW: usize = 16;
+
 /// A function whose call rate or probe time is limited.
 #[derive(Debug)]
 struct Limited {
@@ -64,9 +67,11 @@ fn id(function: &TracedFunction) -> u32 {
 }
 
 /// All limited functions.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct ProbeLimiter {
     functions: HashMap<u32, Limited>,
+    /// Maximum number of functions with links of their own.
+    most: usize,
     /// Number of functions with links of their own.
     own: usize,
     /// Time of the last look.
@@ -74,6 +79,16 @@ pub(crate) struct ProbeLimiter {
 }
 
 impl ProbeLimiter {
+    /// A limiter of probes that are removed at once, or slowly (`is_slow`).
+    pub(crate) fn new(is_slow: bool) -> Self {
+        Self {
+            functions: HashMap::new(),
+            most: if is_slow { MOST_SLOW } else { MOST },
+            own: 0,
+            looked: None,
+        }
+    }
+
     /// Whether any function has links of its own.
     pub(crate) fn any(&self) -> bool {
         self.own > 0
@@ -103,7 +118,7 @@ impl ProbeLimiter {
             .iter()
             .filter(|function| is_limited(function))
             .count();
-        if self.own + count > MOST {
+        if self.own + count > self.most {
             return Own::default();
         }
         self.own += count;
@@ -258,7 +273,7 @@ mod tests {
 
     #[test]
     fn limited_functions_are_taken() {
-        let mut limiter = ProbeLimiter::default();
+        let mut limiter = ProbeLimiter::new(false);
         let one = |id, is_limited| TracedFunction::by_return(point(id, id.into(), is_limited));
         let mut traced = vec![one(1, false), one(2, true), one(3, true), one(4, false)];
         traced[1].end = End::Exits(vec![point(2, 0x34, true)]);
@@ -274,7 +289,7 @@ mod tests {
 
     #[test]
     fn a_burst_is_no_reason() {
-        let mut limiter = ProbeLimiter::default();
+        let mut limiter = ProbeLimiter::new(false);
         limiter.limit(&Function {
             id: 7,
             name: "busy".to_owned(),

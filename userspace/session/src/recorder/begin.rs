@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 
 use gputrace_collect::Command;
-use gputrace_loader::attach::{Backend as _, PerfEvents, Scope};
+use gputrace_loader::attach::Scope;
 use gputrace_tracee::process::ProcessError;
 
 use super::Recorder;
@@ -38,12 +38,8 @@ impl Recorder<'_> {
         }
         self.instruments
             .libraries_in_advance(Scope::EveryProcess, &self.collector);
-        // Perf events are slow to attach and remove. It is better then to hold threads that map a
-        // library.
-        if self.calls.backend() != PerfEvents.name() {
-            for file in self.targets.linkers.candidates_of(command) {
-                self.try_candidate(file, Scope::EveryProcess);
-            }
+        for file in self.targets.linkers.candidates_of(command) {
+            self.try_candidate(file, Scope::EveryProcess);
         }
         if let Some(program) = &mut self.targets.program {
             program.execute(command)?;

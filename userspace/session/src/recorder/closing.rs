@@ -15,15 +15,12 @@ use gputrace_abi::record::task_op;
 use gputrace_capture::meta::Notice;
 use gputrace_collect::{CollectorEvent, CollectorHandle, Command, clocks};
 use gputrace_export::OutputDir;
-use gputrace_loader::probes::Probes;
-use gputrace_text::{
-    Line,
-    tables::{self, plural},
-};
+use gputrace_loader::{calls::Calls, probes::Probes};
+use gputrace_text::tables::{self, plural};
 use gputrace_tracee::process;
 
 use super::{
-    Finished, Recorder, Say, detach,
+    Finished, Recorder,
     ending::{Ending, Stops, last_status},
     periods::Course,
 };
@@ -42,15 +39,6 @@ fn note_periods(course: Course, collector: &CollectorHandle) {
     let time = clocks::now();
     let text = course.summary(time);
     collector.send(Command::Meta(Box::new(Notice { time, text }.into())));
-}
-
-/// Tells the user that a process takes off the probes that are left.
-fn say_removed_later(say: Say<'_>, links: usize, cost: Duration, pid: u32) {
-    say(&Line::new(format_args!(
-        "removing {links} perf probes takes the kernel about {:.0} s; process {pid} \
-         finishes this in the background (uprobe_multi, Linux 6.6, removes them at once)",
-        cost.as_secs_f64()
-    )));
 }
 
 impl Recorder<'_> {
@@ -92,10 +80,9 @@ impl Recorder<'_> {
             .into_probes()
             .chain(targets.linkers.into_probes())
             .collect();
-        let links = probes.iter().map(Probes::links).sum();
-        let cost = detach::estimate(calls.backend(), links);
         if !frozen {
             Probes::remove(std::mem::take(&mut probes));
+            calls.settle();
         }
         // Before the accounts are completed, so that they include everything the sources have read.
         sources.stop();
@@ -104,12 +91,10 @@ impl Recorder<'_> {
         }
         let reason = ending.reason();
         let stopped = collector.finish(reason.clone())?;
-        let background = detach::remove(cost, || Probes::remove(probes)).unwrap_or_default();
-        if let Some(pid) = background {
-            say_removed_later(say, links, cost, pid);
-        }
+        Probes::remove(probes);
         drop(sources);
-        drop(calls);
+        // Its last probes may be removed while the outputs are made.
+        let backend = Arc::into_inner(calls).map(Calls::leave);
 
         let outputs = match live {
             Some(live) => tokio::select! {
@@ -118,6 +103,7 @@ impl Recorder<'_> {
             },
             None => make(&capture, directory, name, request, &mut stops).await?,
         };
+        drop(backend);
         let program = last_status(targets.program, &ending, &mut stops, say).await;
         Ok(Finished {
             capture,

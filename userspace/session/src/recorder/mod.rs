@@ -1,9 +1,8 @@
 //! The course of a recording: it is set up (`setup`), gets its first probes (`begin`), waits and
-//! handles events (`wait`, `discovery`), and ends (`ending`, `closing`, `detach`).
+//! handles events (`wait`, `discovery`), and ends (`ending`, `closing`).
 
 mod begin;
 mod closing;
-mod detach;
 mod discovery;
 pub(crate) mod ending;
 mod gpus;
@@ -98,6 +97,8 @@ pub(crate) struct Told {
     /// Whether requested libraries or functions were not found, or another reason was told for
     /// which no call was recorded.
     pub(crate) nothing_matched: bool,
+    /// Whether the probes are gone, because the process that held them was killed.
+    pub(crate) probes_gone: bool,
     /// The first file with too many functions that match.
     pub(crate) too_many: Option<SessionError>,
 }

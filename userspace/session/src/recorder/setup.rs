@@ -13,6 +13,7 @@ use gputrace_loader::{
     present_cpus,
     tasks::Tasks,
 };
+use gputrace_text::Line;
 use gputrace_tracee::{
     elf::ElfError,
     interp::InterpError,
@@ -58,7 +59,7 @@ pub fn record(request: &Request, say: Say<'_>) -> Result<Finished, SessionError>
         tasks,
         holder,
         ring_bytes,
-    } = Loaded::new(request)?;
+    } = Loaded::new(request, say)?;
     let mut gpus = FoundGpus::of(request);
     let mut sources = Sources::new(&Wanted {
         request,
@@ -155,12 +156,12 @@ struct Loaded {
 }
 
 impl Loaded {
-    fn new(request: &Request) -> Result<Self, SessionError> {
+    fn new(request: &Request, say: Say<'_>) -> Result<Self, SessionError> {
         let ring_bytes = request
             .ring_bytes
             .unwrap_or_else(|| system::ring_bytes(present_cpus().len()));
         let follow_forks = request.follows_forks();
-        let calls = Arc::new(Calls::load(&Options {
+        let options = Options {
             backend: request.backend,
             ring_bytes,
             max_threads: request.max_threads,
@@ -171,7 +172,9 @@ impl Loaded {
                 calls_per_second: request.extra.max_call_rate,
                 functions: LIMITED_FUNCTIONS,
             }),
-        })?);
+        };
+        let say = |text: &str| say(&Line::new(text));
+        let calls = Arc::new(Calls::load_telling(&options, Some(&say))?);
         if !request.periods.is_empty() {
             calls.pause(true)?;
         }

@@ -187,6 +187,13 @@ impl Recorder<'_> {
             }
         }
         self.targets.ticks += 1;
+        if !self.calls.has_probes() && !std::mem::replace(&mut self.told.probes_gone, true) {
+            self.remark(
+                "gputrace's process that holds the probes has been killed: calls are not recorded \
+                 from here on"
+                    .to_owned(),
+            );
+        }
         self.tell_stuck();
         // If this cannot be read now, it is reported at the end.
         for text in self.instruments.cool().unwrap_or_default() {

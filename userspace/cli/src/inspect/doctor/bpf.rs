@@ -11,10 +11,12 @@ use gputrace_loader::{
     ProbeError,
     attach::{Point, Scope, TracedFunction},
     calls::{BackendChoice, Calls, Options},
+    events::leftovers,
     layout::task_pid,
     tasks::Tasks,
     tracefs::{Tracepoint, tracefs},
 };
+use gputrace_text::tables::plural;
 use gputrace_tracee::process::maps;
 
 use super::{Check, Section, Status, Verdict};
@@ -282,8 +284,28 @@ impl Section {
         }
     }
 
+    /// Names definitions of probes that killed gputraces have left behind.
+    fn leftovers(&mut self) {
+        let count = leftovers().len() as u64;
+        if count != 0 {
+            self.push(
+                Check::warning(
+                    "leftovers",
+                    plural(
+                        count,
+                        "event of a killed gputrace is",
+                        "events of killed gputraces are",
+                    ) + " defined in uprobe_events",
+                    "they do nothing, but file systems that they name cannot be unmounted",
+                )
+                .next("gputrace --backend perf -- true"),
+            );
+        }
+    }
+
     /// Tries both back-ends, the second only if necessary.
     fn try_probes(&mut self) -> Verdict {
+        self.leftovers();
         const MULTI: &str = "uprobe_multi";
         const PERF: &str = "perf uprobes";
         let multi = match trial(BackendChoice::UprobeMulti, Target::Any) {
@@ -309,9 +331,9 @@ impl Section {
             Check::warning(
                 MULTI,
                 short(&multi),
-                "perf events are used, which take about 0.1 s per function to remove",
+                "perf events are used, which the kernel removes within about a second",
             )
-            .next("use Linux 6.6 or later, if this is too slow"),
+            .next("nothing: it works, a little slower"),
         );
         match trial(BackendChoice::Perf, Target::Any) {
             Ok(()) => {

@@ -8,11 +8,11 @@ use std::{
 
 /// A running helper, and gputrace's end of the connection to it. Dropping it closes that end.
 #[derive(Debug)]
-pub(crate) struct Helper {
+pub struct Helper {
     /// Process id of the helper.
-    pub(crate) pid: libc::pid_t,
+    pub pid: libc::pid_t,
     /// gputrace's end of the connection.
-    pub(crate) end: OwnedFd,
+    pub end: OwnedFd,
 }
 
 impl Helper {
@@ -24,7 +24,11 @@ impl Helper {
     ///
     /// If this process has other threads, `work` must be async-signal-safe: they may have held any
     /// lock at the time of the fork.
-    pub(crate) fn fork(
+    ///
+    /// # Errors
+    ///
+    /// The system's error.
+    pub fn fork(
         name: &'static CStr,
         (end, helpers): (OwnedFd, OwnedFd),
         work: impl FnOnce(RawFd),
@@ -70,7 +74,11 @@ fn settle(name: &'static CStr, others: RawFd) {
 
 /// Reads until the end of the stream, or until `bytes` is full, and returns the number of bytes
 /// read. Allocates nothing.
-pub(crate) fn read(from: RawFd, bytes: &mut [u8]) -> io::Result<usize> {
+///
+/// # Errors
+///
+/// The system's error.
+pub fn read(from: RawFd, bytes: &mut [u8]) -> io::Result<usize> {
     loop {
         // SAFETY: reads into a buffer of this size.
         let count = unsafe { libc::read(from, bytes.as_mut_ptr().cast(), bytes.len()) };
@@ -85,7 +93,7 @@ pub(crate) fn read(from: RawFd, bytes: &mut [u8]) -> io::Result<usize> {
 }
 
 /// Closes every descriptor above the standard streams, except those in `kept`.
-pub(crate) fn close_all_but(kept: &mut [RawFd]) {
+pub fn close_all_but(kept: &mut [RawFd]) {
     kept.sort_unstable();
     let mut from = 3;
     for fd in kept.iter().copied().chain([RawFd::MAX]) {
@@ -95,4 +103,11 @@ pub(crate) fn close_all_but(kept: &mut [RawFd]) {
         }
         from = from.max(fd.saturating_add(1));
     }
+}
+
+/// Whether a child of this process has ended. If so, nothing of it is left.
+#[must_use]
+pub fn has_ended(pid: libc::pid_t) -> bool {
+    // SAFETY: looks after a child of this process and stores no status.
+    unsafe { libc::waitpid(pid, std::ptr::null_mut(), libc::WNOHANG) != 0 }
 }
