@@ -23,7 +23,7 @@ mod server;
 
 use std::{io, time::Duration};
 
-use gputrace_loader::holds::Holds;
+use gputrace_loader::{helper::Helper, holds::Holds};
 use rustix::{
     net::{
         AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair,
@@ -35,7 +35,6 @@ use rustix::{
 use zerocopy::IntoBytes as _;
 
 pub use self::server::run_first;
-use crate::helper::Helper;
 
 /// Maximum time for a helper to answer.
 const ANSWER: Duration = Duration::from_secs(1);

@@ -9,14 +9,16 @@ use std::{
 use gputrace_abi::hold::hold_state;
 use gputrace_collect::clocks;
 use gputrace_files::kernel::state_of_task;
-use gputrace_loader::holds::{Held, Holds};
+use gputrace_loader::{
+    helper,
+    holds::{Held, Holds},
+};
 use rustix::{
     process::{Pid, getppid},
     thread::{CpuSet, sched_setaffinity},
 };
 
 use super::{Released, Word};
-use crate::helper;
 
 /// How often a helper checks whether gputrace still works.
 const LOOK: Duration = Duration::from_millis(500);
