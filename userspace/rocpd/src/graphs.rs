@@ -94,7 +94,7 @@ impl Graphs {
         }
     }
 
-    /// The graph of work that a function of the domain `submits` submits, until its launch is known:
+    /// The graph of work that functions of the domain `submits` submit, until its launch is known:
     /// 0 if it may have none, `None` if nobody knows, because no call of HIP is known around it.
     pub(crate) fn of(&self, origin: &Origin, submits: Domain) -> Option<i64> {
         let Origin {
