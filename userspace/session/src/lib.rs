@@ -39,7 +39,6 @@ mod system;
 mod targets;
 
 pub use error::SessionError;
-use gputrace_loader::helper;
 pub use outputs::{
     Outputs, config::output_config, export, export_from, formats::Format, location::split,
     placeholders::Names,
