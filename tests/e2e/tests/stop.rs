@@ -7,7 +7,7 @@ use gputrace_capture::meta::EndReason;
 use gputrace_e2e::{
     Bench, CallLog, Running, Trace,
     bench::figure,
-    compare::{compare, compare_if},
+    compare::compare_if,
     csvout, kernel,
     process::{PATIENCE, eventually, now},
     trace::last_epoch,

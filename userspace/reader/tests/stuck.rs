@@ -168,10 +168,8 @@ fn child_of(parent: u32) -> u32 {
             mine.then_some(pid)
         });
     let children: Vec<u32> = children.collect();
-    let [child] = children[..] else {
-        panic!("children: {children:?}")
-    };
-    child
+    assert_eq!(children.len(), 1, "{children:?}");
+    children.first().copied().expect("a child")
 }
 
 fn a_page_that_nobody_brings() {
