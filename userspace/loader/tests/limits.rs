@@ -17,7 +17,7 @@ use gputrace_loader::calls::{BackendChoice, Calls};
 use libbpf_rs::{MapCore as _, MapFlags, MapHandle, MapType};
 
 /// Maps whose entries are created by gputrace instead of targets, or that have no contents.
-const FIXED: [&str; 8] = [
+const FIXED: [&str; 9] = [
     "BUSY",
     "CALLS_FOR_HOLD",
     "COUNTERS",
@@ -26,6 +26,7 @@ const FIXED: [&str; 8] = [
     "NO_PROGRAMS",
     "STEPS",
     "THREADS_HELD",
+    "TRIED",
 ];
 
 /// The programs, and their maps by name; `None` where BPF is not available and not required.
