@@ -17,8 +17,8 @@ use gputrace_abi::config::CookiePlace;
 
 use crate::maps::over;
 
-/// Where cookies are, apart from the other settings, which are loaded as a whole in the path of each
-/// call.
+/// Where cookies are. These settings are apart from the others, which are loaded as a whole in the
+/// path of each call.
 #[unsafe(no_mangle)]
 #[unsafe(link_section = ".rodata.cookie")]
 static COOKIES: Global<CookiePlace> = Global::new(CookiePlace {
@@ -34,8 +34,8 @@ static COOKIES: Global<CookiePlace> = Global::new(CookiePlace {
 #[btf_map]
 static TRIED: Array<u64, 1> = Array::new();
 
-/// The cookie if a definition cannot be read, which does not happen where gputrace's trial of it has
-/// succeeded: no function has this number.
+/// The cookie if a definition cannot be read: no function has this number. It does not occur where
+/// gputrace's trial has succeeded.
 const UNKNOWN: u64 = 0xffff_ffff;
 
 /// The cookie of the probe that runs this program.

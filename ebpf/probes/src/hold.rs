@@ -102,7 +102,7 @@ pub(crate) fn report(id: u64, flags: u32, op: u8, count: u32, place: Place) -> O
         at: place.at,
         stack: place.stack,
     };
-    // In place of an earlier hold of the thread that nobody has begun.
+    // Replaces an earlier entry of this thread, for which no helper has seized it.
     let held = flags & HOLD != 0 && HOLDS.insert(id, hold, 0).is_ok();
     // SAFETY: the slot is as large as a `Task`; helpers without arguments.
     unsafe {

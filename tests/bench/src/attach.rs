@@ -88,7 +88,8 @@ pub(crate) fn measure(options: &Options) -> Result<()> {
     }
     table.note(format!(
         "Entry and return of each function, for every process; medians of {rounds} rounds. Aim by \
-         uprobe_multi, both libraries: attach at most 100 ms, detach at most 150 ms; by perf events, 2 s each."
+         uprobe_multi, both libraries: attach at most 100 ms, detach at most 150 ms; by perf \
+         events, 2 s each."
     ));
     table.print()
 }

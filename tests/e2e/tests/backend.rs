@@ -92,8 +92,8 @@ fn attach_with_uprobe_multi() {
     attach("uprobe_multi", 2);
 }
 
-/// With a perf event for each probe, the kernel still removed those of the first recordings when the
-/// seventh began, which then hung.
+/// With a perf event for each probe, the seventh recording in a row hung: the kernel was still
+/// removing the probes of the first ones.
 #[test]
 fn attach_with_perf_events_ten_times() {
     attach("perf", 10);
