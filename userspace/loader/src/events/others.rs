@@ -26,7 +26,7 @@ pub(super) fn tracers(own: i32) -> Vec<String> {
     let waits = |pid: &i32| {
         numbers(&format!("/proc/{pid}/task"))
             .iter()
-            .any(|tid| waits(*pid, *tid))
+            .any(|tid| waits(*tid))
     };
     numbers("/proc")
         .into_iter()
@@ -39,12 +39,10 @@ pub(super) fn tracers(own: i32) -> Vec<String> {
         .collect()
 }
 
-fn waits(pid: i32, tid: i32) -> bool {
-    let read = |name: &str| kernel::read_text(format!("/proc/{pid}/task/{tid}/{name}"));
-    // The name before the state may contain anything.
-    let is_waiting = read("stat").is_ok_and(|stat| {
-        let state = stat.rsplit_once(") ").map(|(_, rest)| rest);
-        state.is_some_and(|state| state.starts_with('D'))
-    });
-    is_waiting && read("stack").is_ok_and(|stack| PLACES.iter().any(|place| stack.contains(place)))
+/// Whether a thread waits in such a function.
+fn waits(tid: i32) -> bool {
+    let state = u32::try_from(tid).ok().and_then(kernel::state_of_task);
+    state == Some(b'D')
+        && kernel::read_text(format!("/proc/{tid}/stack"))
+            .is_ok_and(|stack| PLACES.iter().any(|place| stack.contains(place)))
 }
