@@ -332,7 +332,7 @@ impl<'a> Wait<'a> {
             others.join(", ")
         };
         let text = format!(
-            "waiting for {whom} since {:.0} s: one process at a time can add or remove probes",
+            "has waited {:.0} s for {whom}: only one process at a time can add or remove probes",
             waited.as_secs_f64()
         );
         if waited >= self.next {
