@@ -46,7 +46,7 @@ struct Limited {
     calls: u64,
     /// Number of consecutive looks at which its probes took too much time.
     above: u32,
-    /// Whether its probes were removed.
+    /// Whether its probes were removed, or the user was told that they cannot be.
     is_cooled: bool,
 }
 
@@ -89,9 +89,9 @@ impl ProbeLimiter {
         }
     }
 
-    /// Whether any function has links of its own.
+    /// Whether any function is limited.
     pub(crate) fn any(&self) -> bool {
-        self.own > 0
+        !self.functions.is_empty()
     }
 
     /// Adds a limited function.
@@ -175,18 +175,24 @@ impl ProbeLimiter {
             let Some(percent) = limited.too_much(called.calls, most, passed) else {
                 continue;
             };
-            if limited.probes.is_empty() {
-                continue;
-            }
             limited.is_cooled = true;
+            let name = &limited.name;
+            told.push(if limited.probes.is_empty() {
+                format!(
+                    "{name} was called so often that its probes took about {percent} % of a CPU. \
+                     They stay, because only {} functions can lose their probes one by one: choose \
+                     fewer, or leave it out with --exclude-functions",
+                    self.most
+                )
+            } else {
+                format!(
+                    "{name} was called so often that its probes took about {percent} % of a CPU, \
+                     so they were removed: its calls are neither recorded nor counted from here \
+                     on. --max-probe-time=0 keeps the probes, --exclude-functions leaves the \
+                     function out from the start"
+                )
+            });
             removed.append(&mut limited.probes);
-            told.push(format!(
-                "{} was called so often that its probes took about {percent} % of a CPU, so they \
-                 were removed: its calls are neither recorded nor counted from here on. \
-                 --max-probe-time=0 keeps the probes, --exclude-functions leaves the function out \
-                 from the start",
-                limited.name
-            ));
         }
         withdraw(removed);
         told
@@ -316,7 +322,8 @@ mod tests {
             calls += more;
             assert_eq!(limited.too_much(calls, 50, passed), expected);
         }
-        // Its probes cannot be removed, as when there are too many functions.
+        // Its probes cannot be removed, because there are too many functions: that is told once.
+        limiter.functions.get_mut(&7).unwrap().above = 0;
         let now = Instant::now();
         let rates = |calls| {
             let dropped = calls / 2;
@@ -329,14 +336,18 @@ mod tests {
                 },
             )]
         };
+        let mut all = Vec::new();
         for number in 1..5u32 {
-            let told = limiter.cool(
+            all.extend(limiter.cool(
                 &rates(calls + u64::from(number) * 10 * busy),
                 50,
                 now + number * second,
-            );
-            assert_eq!(told, Vec::<String>::new());
+            ));
         }
+        assert!(
+            all.len() == 1 && all[0].contains("busy") && all[0].contains("only 2048 functions"),
+            "{all:?}"
+        );
         let told = limiter.told(&rates(40), 100);
         assert!(
             told[0].contains("busy") && told[0].contains("20 of its calls"),
