@@ -12,7 +12,7 @@ use crate::{
     model::Model,
     noise::Noise,
     normal::{Normal, Solution},
-    queue::Queue,
+    queue::{Queue, When},
 };
 
 /// Nothing is reported before looks cover this much time, ns. In a simulation with 1,000 looks a
@@ -86,7 +86,7 @@ struct Known {
 #[derive(Clone, Copy, Debug)]
 enum Given {
     Packet(u32, Packet, Option<usize>),
-    Look(u32, Look),
+    Look(u32, Look, When),
     End(u32),
 }
 
@@ -107,7 +107,9 @@ impl Core {
                     .or_default()
                     .packet(packet, *column, model);
             }
-            Given::Look(queue, look) => queues.entry(*queue).or_default().look(look, model),
+            Given::Look(queue, look, when) => {
+                queues.entry(*queue).or_default().look(look, *when, model);
+            }
             Given::End(queue) => {
                 if let Some(mut queue) = queues.remove(queue) {
                     queue.flush(model);
@@ -198,16 +200,17 @@ impl Tomograph {
                 before: self.seen.get(&queue).map_or(0, |(seen, _)| *seen),
             },
             time.saturating_sub(READ_BEFORE),
+            if left == 0 { When::Tied } else { When::Free },
         );
     }
 
     /// Adds a look at a queue. Looks must be added in order of time.
     pub fn look(&mut self, queue: u32, look: &Look) {
-        self.look_between(queue, *look, look.time);
+        self.look_between(queue, *look, look.time, When::Free);
     }
 
     /// Adds a look that still saw the index at `at`, ns.
-    fn look_between(&mut self, queue: u32, mut look: Look, at: u64) {
+    fn look_between(&mut self, queue: u32, mut look: Look, at: u64, when: When) {
         if let Some((time, index)) = self.seen.get_mut(&queue) {
             if look.read_index < *index {
                 return;
@@ -222,7 +225,7 @@ impl Tomograph {
             }
         }
         self.seen.insert(queue, (at, look.read_index));
-        self.take(Given::Look(queue, look));
+        self.take(Given::Look(queue, look, when));
         self.now = self.now.max(look.time);
         if self.began == 0 {
             self.began = self.now;
@@ -329,7 +332,7 @@ impl Tomograph {
             let length = (self.now.saturating_sub(self.began) / BLOCKS).max(1);
             let mut next = 0;
             for given in &remembered {
-                if let Given::Look(_, look) = given
+                if let Given::Look(_, look, _) = given
                     && look.time >= next
                 {
                     let model = &mut self.core.model;
@@ -457,7 +460,7 @@ mod tests {
     fn used(tomograph: &Tomograph) -> Vec<(u64, u64, u64)> {
         let given = tomograph.remembered.iter().flatten();
         let looks = given.filter_map(|given| match given {
-            Given::Look(_, look) => Some((look.time, look.read_index, look.before)),
+            Given::Look(_, look, _) => Some((look.time, look.read_index, look.before)),
             _ => None,
         });
         looks.collect()
