@@ -502,10 +502,13 @@ impl Solution {
         self.steps.get(column).copied().unwrap_or(f64::MAX)
     }
 
-    /// Adds variances by column, ns², to those reported.
-    pub(crate) fn doubt(&mut self, more: impl Fn(usize) -> f64) {
-        for (column, stated) in self.stated.iter_mut().enumerate() {
-            *stated = (*stated * *stated + more(column) / 1e6).sqrt();
+    /// Raises the variances reported, us², by column and mean: to the first value at least, and by
+    /// the second.
+    pub(crate) fn doubt(&mut self, variance: impl Fn(usize, f64) -> (f64, f64)) {
+        let places = self.stated.iter_mut().zip(&self.values).enumerate();
+        for (column, (stated, value)) in places.skip(column::CLASSES) {
+            let (least, more) = variance(column, *value);
+            *stated = ((*stated * *stated).max(least) + more).sqrt();
         }
     }
 

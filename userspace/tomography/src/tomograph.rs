@@ -7,7 +7,9 @@ use std::collections::HashMap;
 use foldhash::fast::RandomState;
 
 use crate::{
-    Class, Lengths, Look, MOST_CLASSES, Mean, Packet, Task, Told, column,
+    Class, Lengths, Look, MOST_CLASSES, Mean, Packet, Task, Told,
+    balance::Balance,
+    column,
     doorbell::Doorbells,
     model::Model,
     noise::Noise,
@@ -145,6 +147,7 @@ impl Tomograph {
                     counted: 0.0,
                     passed: Vec::new(),
                     durations: Vec::new(),
+                    balance: Balance::default(),
                 },
             },
             seen: HashMap::default(),
@@ -280,11 +283,12 @@ impl Tomograph {
         }
         self.solve();
         if let Some(halves) = halves {
-            self.core.model.solution.doubt(|column| {
+            self.core.model.solution.doubt(|column, _| {
                 let [one, other] = halves
                     .each_ref()
                     .map(|half| half.core.model.solution.mean(column));
-                halves::doubt([(one.value, one.error), (other.value, other.error)])
+                let doubt = halves::doubt([(one.value, one.error), (other.value, other.error)]);
+                (0.0, doubt / 1e6)
             });
         }
         self.remembered = None;
@@ -326,6 +330,7 @@ impl Tomograph {
             model.is_mature = true;
             model.passed.clear();
             model.durations.clear();
+            model.balance = Balance::default();
             (model.left, model.counted) = (0.0, 0.0);
             model.normal = Normal::new(column::CLASSES + self.classes.len());
             self.core.queues.clear();
@@ -337,6 +342,7 @@ impl Tomograph {
                 {
                     let model = &mut self.core.model;
                     model.normal.begin_block(&model.solution);
+                    model.balance.begin_block();
                     next = look.time.saturating_add(length);
                 }
                 self.core.give(given);
@@ -352,8 +358,15 @@ impl Tomograph {
         let model = &mut self.core.model;
         model.noise.settle();
         model.solution = model.normal.solve(model.noise.scale());
+        let solution = &model.solution;
+        if let Some(missing) = model.balance.missing(|column| solution.value(column)) {
+            model
+                .solution
+                .doubt(|column, mean| missing.variance(column, mean));
+        }
         if model.normal.is_fresh() || self.now.saturating_sub(self.block) >= BLOCK {
             model.normal.begin_block(&model.solution);
+            model.balance.begin_block();
             self.block = self.now;
         }
         if self.remembered.is_none() {
