@@ -438,8 +438,9 @@ fn table() {
     header();
     for (at, (scenario, _)) in scenarios(1).iter().enumerate() {
         if scenario.name.contains(&only) {
-            // `EVERY`, `SPELL`, `SPELLS` and `WORTH` are in us; see the simulator.
-            let one = [(WAYS[0].0, number("EVERY", 0.0), 0.4)];
+            // `EVERY`, `SPELL`, `SPELLS` and `WORTH` are in us; see the simulator. The index is
+            // reported in steps of `STEP`.
+            let one = [(number("STEP", 1.0) as u64, number("EVERY", 0.0), 0.4)];
             let ways = if one[0].1 > 0.0 { &one[..] } else { &WAYS };
             for &way in ways {
                 sum_of(at, way, number("SEEDS", 3.0) as u64).print(scenario.name, way);
