@@ -392,7 +392,7 @@ impl Tomograph {
     }
 
     /// The gap between a packet's end and the begin of the next one that waits for it, as of the
-    /// last solution. Without evidence this is the assumed value, 6 ± 4 us.
+    /// last solution. Without evidence this is the assumed value, 6 ± 3.5 us.
     #[must_use]
     pub fn gap(&self) -> Mean {
         self.core.model.solution.mean(column::GAP)
