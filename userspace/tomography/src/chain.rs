@@ -97,6 +97,9 @@ pub(crate) struct Chain {
     variance_slope: f64,
     /// The contributions of the classes' spreads to the variance, by column.
     parts: Row,
+    /// The phase when it was last observed, and the packets since then.
+    observed: Option<f64>,
+    passed: Row,
     /// Number of packets since the chain began.
     pub(crate) packets: u32,
 }
@@ -115,6 +118,8 @@ impl Chain {
             phase_slope: 0.0,
             variance_slope: 0.0,
             parts: Row::default(),
+            observed: None,
+            passed: Row::default(),
             packets: 0,
         }
     }
@@ -128,6 +133,8 @@ impl Chain {
         self.variance += variance;
         self.variance_slope += slope;
         self.parts.add(task, slope);
+        self.passed.add(task, 1.0);
+        self.passed.add(gap, 1.0);
         self.packets = self.packets.saturating_add(1);
     }
 
@@ -194,6 +201,7 @@ impl Chain {
             self.row.add(column, -gain * factor);
         }
         self.variance *= kept;
+        self.count_time(model);
     }
 
     /// Updates the chain with bounds for the begin of the packet.
@@ -280,6 +288,16 @@ impl Chain {
         }
         self.variance *= kept;
         self.constant = moved - sum * kept - of_cell * cell_sum;
+        self.count_time(model);
+    }
+
+    /// Counts the time since the last observation and the packets passed in it.
+    fn count_time(&mut self, model: &mut Model) {
+        let phase = self.constant + self.row.product(&model.solution);
+        if let Some(before) = self.observed.replace(phase) {
+            model.balance.add(phase - before, self.passed.iter());
+        }
+        self.passed.scale(0.0);
     }
 
     /// A chain that starts with bounds; `None` if they are too far apart.

@@ -18,6 +18,8 @@
 //! * A look is an observation of the phase: see `observe`. A Kalman filter on the phase (`chain`)
 //!   turns looks into innovations, whose normal equations are accumulated (`normal`): generalised
 //!   least squares.
+//! * The means must add up to the time that the queues were seen at work (`balance`), and must not
+//!   differ from one span of time to the next (`blocks`). Otherwise their errors are larger.
 //! * How much durations differ is estimated by maximum likelihood as observations arrive (`noise`).
 //! * Where the queue was clearly empty, the next packet begins a new chain at its submission. Where
 //!   that is not clear, the chain is lost, and the next look begins another.
@@ -29,6 +31,7 @@
 //!
 //! All input times are in ns of the same clock.
 
+mod balance;
 mod blocks;
 mod chain;
 mod doorbell;

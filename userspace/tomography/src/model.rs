@@ -2,7 +2,9 @@
 //! result is good enough to be reported.
 
 use crate::{
-    Lengths, Told, column,
+    Lengths, Told,
+    balance::Balance,
+    column,
     lengths::Histogram,
     noise::Noise,
     normal::{Normal, Solution},
@@ -48,6 +50,7 @@ pub(crate) struct Model {
     pub(crate) passed: Vec<(u32, u32)>,
     /// By column: single durations with the gaps behind them, as far as they are bounded closely.
     pub(crate) durations: Vec<Histogram>,
+    pub(crate) balance: Balance,
 }
 
 /// Counts an event in the place of `column`.

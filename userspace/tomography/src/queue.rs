@@ -37,6 +37,18 @@ const CLEARLY: f64 = 3.0;
 /// is 40 ns.
 const STAMPS: f64 = 0.1;
 
+/// Whether a look was independent of what the queue did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum When {
+    /// It was.
+    Free,
+    /// It may have followed from the end of the packets that it saw begun, as the first doorbell
+    /// does that a program rings after it waited for its queue. Such a look comes right after that
+    /// end, each time. Taken for a look at a random moment, it makes all packets before it too
+    /// short.
+    Tied,
+}
+
 /// A packet that has not been passed yet. Times in us since the queue's origin.
 #[derive(Debug)]
 struct Pending {
@@ -66,7 +78,7 @@ pub(crate) struct Queue {
     /// Index of the first packet in `packets`. `chain` refers to the begin of that packet.
     first: u64,
     packets: VecDeque<Pending>,
-    looks: VecDeque<Look>,
+    looks: VecDeque<(Look, When)>,
     steps: Steps,
     last_taken: Option<(u64, u64)>,
     /// Read index of the last look used.
@@ -145,7 +157,7 @@ impl Queue {
     }
 
     /// Adds a look.
-    pub(crate) fn look(&mut self, look: &Look, model: &mut Model) {
+    pub(crate) fn look(&mut self, look: &Look, when: When, model: &mut Model) {
         if let Some((index, time)) = self.last_taken {
             if look.read_index <= index || look.time < time {
                 return;
@@ -162,7 +174,7 @@ impl Queue {
             };
         }
         self.last_taken = Some((look.read_index, look.time));
-        self.looks.push_back(*look);
+        self.looks.push_back((*look, when));
         if self.looks.len() > MOST_LOOKS {
             self.process(true, model);
             self.looks.clear();
@@ -198,7 +210,8 @@ impl Queue {
             }
             return;
         };
-        while let (Some(&look), Some(&next)) = (self.looks.front(), self.looks.get(1)) {
+        while let (Some(&(look, when)), Some(&(next, _))) = (self.looks.front(), self.looks.get(1))
+        {
             if look.read_index == 0 {
                 self.looks.pop_front();
                 continue;
@@ -218,7 +231,7 @@ impl Queue {
             let last = next.before.max(look.time);
             let threshold = look.read_index.saturating_add(step - 1);
             self.not_begun.push_back((threshold, self.micros(last)));
-            let unseen = self.seen.filter(|_| look.before > 0);
+            let unseen = self.seen.filter(|_| look.before > 0 && when == When::Free);
             self.ahead = unseen.map(|seen| {
                 let unseen = seen.saturating_add(step - 1);
                 (unseen, self.micros(look.before), self.micros(look.time))
@@ -229,7 +242,7 @@ impl Queue {
                 self.advance(model);
             }
             if model.affords(self.micros(look.time)) {
-                self.observe(&look, last, step, model);
+                self.observe((&look, when), last, step, model);
             }
             self.seen = Some(look.read_index);
         }
@@ -452,8 +465,11 @@ impl Queue {
     }
 
     /// Processes a look that concerns the first packet.
-    fn observe(&mut self, look: &Look, last: u64, step: u64, model: &mut Model) {
-        let until = self.micros(look.time);
+    fn observe(&mut self, (look, when): (&Look, When), last: u64, step: u64, model: &mut Model) {
+        let until = match when {
+            When::Free => self.micros(look.time),
+            When::Tied => f64::INFINITY,
+        };
         let last = self.micros(last);
         let pending = self.pending.take();
         let not_before = pending.and_then(|(index, from)| (index == self.first).then_some(from));

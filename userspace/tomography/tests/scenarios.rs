@@ -102,6 +102,31 @@ fn scenarios(seed: u64) -> Vec<(Scenario, Asked)> {
         },
         Asked::AtMost(0.2),
     );
+    // The program waits for its queue to run empty, and rings the next doorbell right after that.
+    for (name, durations) in [
+        (
+            "waits",
+            [4.0, 100.0, 3_000.0].map(|mean| Duration::Spread(mean, 0.05)),
+        ),
+        // One of 300 is held up for 3 ms, which the others of its class are not.
+        (
+            "held up",
+            [4.0, 100.0, 1_000.0].map(|mean| Duration::Either(mean, mean + 3_000.0, 0.003)),
+        ),
+    ] {
+        add(
+            Scenario {
+                name,
+                classes: durations.to_vec(),
+                launch: Launch::Bursts {
+                    count: 60,
+                    pause: 20.0,
+                },
+                ..Scenario::default()
+            },
+            Asked::AtMost(0.2),
+        );
+    }
     let drift = classes(20, seed, 0.0).into_iter().map(|class| match class {
         Duration::Fixed(mean) => Duration::Drift(mean, mean * 1.2),
         other => other,
@@ -348,6 +373,7 @@ fn spells_and_doorbells_tell_classes_apart() {
         ("periodic 40, all different", 0.85, 0.15),
         ("periodic 40", 0.9, 0.1),
         ("four streams", 0.95, 0.06),
+        ("waits", 0.95, 0.002),
         ("200 ms", 0.0, 0.0),
     ] {
         let mut sum = Sum {
@@ -412,8 +438,9 @@ fn table() {
     header();
     for (at, (scenario, _)) in scenarios(1).iter().enumerate() {
         if scenario.name.contains(&only) {
-            // `EVERY`, `SPELL`, `SPELLS` and `WORTH` are in us; see the simulator.
-            let one = [(WAYS[0].0, number("EVERY", 0.0), 0.4)];
+            // `EVERY`, `SPELL`, `SPELLS` and `WORTH` are in us; see the simulator. The index is
+            // reported in steps of `STEP`.
+            let one = [(number("STEP", 1.0) as u64, number("EVERY", 0.0), 0.4)];
             let ways = if one[0].1 > 0.0 { &one[..] } else { &WAYS };
             for &way in ways {
                 sum_of(at, way, number("SEEDS", 3.0) as u64).print(scenario.name, way);

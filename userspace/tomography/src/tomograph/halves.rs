@@ -24,7 +24,7 @@ pub(crate) fn estimates(all: &[Given]) -> [Tomograph; 2] {
             match given {
                 Given::Packet(queue, packet, _) => tomograph.packet(*queue, packet),
                 Given::End(queue) => tomograph.end(*queue),
-                Given::Look(queue, look) => {
+                Given::Look(queue, look, when) => {
                     if !queues.iter().any(|(number, ..)| number == queue) {
                         queues.push((*queue, 0, None));
                     }
@@ -39,7 +39,7 @@ pub(crate) fn estimates(all: &[Given]) -> [Tomograph; 2] {
                         continue;
                     }
                     let before = unseen.take().unwrap_or(look.before);
-                    tomograph.look(*queue, &Look { before, ..*look });
+                    tomograph.look_between(*queue, Look { before, ..*look }, look.time, *when);
                 }
             }
         }

@@ -254,7 +254,9 @@ impl Given {
             Self::Packet(queue, packet) => tomograph.packet(*queue, packet),
             Self::Look(queue, look) => tomograph.look(*queue, look),
             Self::Doorbell(queue, look) => {
-                tomograph.doorbell(*queue, look.time, look.read_index, look.write_index);
+                // The packet itself is written by then.
+                let index = look.write_index - 1;
+                tomograph.doorbell(*queue, look.time, look.read_index, index);
             }
         }
     }
