@@ -13,14 +13,16 @@ UNTIMED = ("kernel_dispatch_untimed", "memory_copy_untimed")
 CATEGORIES = TIMED + UNTIMED
 # Domains whose records are not calls.
 DOMAINS = ("KERNEL_DISPATCH", "MEMORY_COPY", "QUEUE_PACKET", "COMPLETION")
-# Quality -> whether the times are the GPU's.
-QUALITIES = {"exact": True, "sampled": True, "bounded": False, "submitted": False}
-DISCLAIMER = "submitted or bounded: length is not the GPU's"
+# Quality -> whether work may be drawn as long as it took. Of sampled times, the length may be known or not.
+QUALITIES = {"exact": {True}, "sampled": {True, False}, "bounded": {False}, "submitted": {False}}
+DISCLAIMER = "not known how long"
+# What only work has that is drawn as long as it took.
+TIMES = ("begin_ns", "end_ns", "delta_ns")
 COUNTERS = {"kernels in flight: ": "KERNEL_DISPATCH", "copy bytes in flight: ": "MEMORY_COPY"}
 
 
 def work(trace: pftrace.Trace) -> list[pftrace.Slice]:
-    """All GPU work. Where too much of it overlaps, what has no real times is an instant."""
+    """All GPU work. What is not known to have taken some time is an instant."""
     return [event for event in (*trace.slices, *trace.instants) if event.category in CATEGORIES]
 
 
@@ -42,34 +44,40 @@ def check(trace: pftrace.Trace, calls: list[pftrace.Slice], complete: bool) -> I
 def check_span(trace: pftrace.Trace, event: pftrace.Slice) -> Iterator[str]:
     what = f"{event.name} at {event.begin}"
     notes = event.notes
-    timed = QUALITIES.get(notes.get("quality"))
-    if timed is None:
+    if notes.get("quality") not in QUALITIES:
         yield f"{what} has no quality: {notes.get('quality')}"
         return
+    timed = event.category in TIMED
     track = trace.tracks.get(event.track)
     row = track.name if track else ""
-    if timed != (event.category in TIMED):
+    if timed not in QUALITIES[notes["quality"]]:
         yield f"{what} is {notes['quality']}, but in category {event.category}"
     if timed == row.endswith(DISCLAIMER):
         yield f"{what} is {notes['quality']}, but on the track {row!r}"
-    # An instant has no real times, or its row is full; it may be anywhere.
+    # An instant may be anywhere.
     if event.parent is not None and (timed or event.begin != event.end):
         yield f"{what} is drawn inside {event.parent.name}"
+    if not timed:
+        yield from (f"{what} has {name}, but is not drawn" for name in TIMES if name in notes)
+        if "unfinished" not in notes and event.begin != event.end:
+            yield f"{what} is drawn until {event.end}, but how long it took is not known"
+        for window in (notes["begin_window"], notes["end_window"]):
+            if window["earliest_ns"] > window.get("latest_ns", window["earliest_ns"]):
+                yield f"{what} has the window {window}"
+        return
     begin, end = notes["begin_ns"], notes["end_ns"]
     if event.begin != begin:
         yield f"{what} began at {begin}"
-    if "unfinished" not in notes and event.begin != event.end and event.end != max(end, begin + 1):
+    if event.end != max(end, begin + 1):
         yield f"{what} is drawn until {event.end}, but ended at {end}"
-    if timed and not notes["submit_ns"] - notes["begin_window"].get("uncertainty_ns", 0) <= begin <= end:
+    if not notes["submit_ns"] - notes["begin_window"].get("uncertainty_ns", 0) <= begin <= end:
         yield f"{what} was submitted at {notes['submit_ns']} and took from {begin} to {end}"
     for edge, time in (("begin", begin), ("end", end)):
         window = notes[f"{edge}_window"]
         latest = window.get("latest_ns")
-        if window["earliest_ns"] > (time if latest is None else latest):
-            yield f"{what}: its {edge} is between {window['earliest_ns']} and {latest}"
-        if timed and latest is None:
+        if latest is None:
             yield f"{what} is {notes['quality']}, but nothing says that its {edge} has happened"
-        elif timed and not window["earliest_ns"] <= time <= latest:
+        elif not window["earliest_ns"] <= time <= latest:
             yield f"{what}: its {edge} {time} is not between {window['earliest_ns']} and {latest}"
 
 
@@ -139,10 +147,10 @@ def check_counters(trace: pftrace.Trace, found: list[pftrace.Slice]) -> Iterator
     expected: dict[str, Counter[int]] = defaultdict(Counter)
     for event in found:
         notes = event.notes
-        ended = notes["quality"] in ("exact", "sampled") or "latest_ns" in notes["end_window"]
-        end = event.end if "unfinished" in notes else notes["end_ns"]
-        begin = notes["submit_ns"] or notes["begin_ns"]
-        if begin < end and (ended or "unfinished" in notes):
+        # What is not drawn was in flight until it is proven to have ended.
+        end = event.end if "unfinished" in notes else notes.get("end_ns", notes["end_window"].get("latest_ns", 0))
+        begin = notes["submit_ns"] or event.begin
+        if begin < end:
             kind = notes["kind"]
             amount = notes["copy_bytes"] if kind == "MEMORY_COPY" else 1
             track = trace.tracks.get(event.track)
@@ -208,7 +216,9 @@ def check_csv(trace: pftrace.Trace, category: str, rows: list[dict[str, str]]) -
 def summarise(trace: pftrace.Trace) -> dict[str, Any]:
     found = work(trace)
     flows = {flow for event in found for flow in event.flows}
+    kinds = (event.category.partition("_untimed") for event in found)
     return {
+        **Counter(f"untimed {kind}" if untimed else kind for kind, untimed, _ in kinds),
         **Counter(f"{event.notes.get('kind')} {event.notes.get('quality')}" for event in found),
         "rows": len({trace.tracks[event.track].name for event in found if event.track in trace.tracks}),
         "flows": len(flows),

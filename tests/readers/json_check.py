@@ -185,11 +185,13 @@ def problems(document: dict[str, Any], counts: Counter[str]) -> Iterator[str]:
 
 def work(record: dict[str, Any], what: str, agents: set[int], kernels: set[int], timed: bool) -> Iterator[str]:
     notes = record["gputrace"]
-    if (notes["quality"] in ("exact", "sampled")) != timed:
-        yield f"{what} has quality {notes['quality']}"
-    if not notes["start_earliest"] <= record["start_timestamp"]:
+    known = [value is not None for value in (record["start_timestamp"], record["end_timestamp"], notes["duration"])]
+    if known != [timed] * 3:
+        yield f"{what} of quality {notes['quality']} has times: {known}"
+        return
+    if timed and not notes["start_earliest"] <= record["start_timestamp"]:
         yield f"{what} begins before it can"
-    if notes["end_latest"] is not None and record["end_timestamp"] > notes["end_latest"]:
+    if timed and notes["end_latest"] is not None and record["end_timestamp"] > notes["end_latest"]:
         yield f"{what} ends after it has"
     info = record.get("dispatch_info")
     used = [info["agent_id"]] if info else [record["dst_agent_id"], record["src_agent_id"]]

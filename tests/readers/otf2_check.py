@@ -15,6 +15,8 @@ from collections.abc import Iterator
 from typing import Any
 
 TIMED = ("kernel_dispatch", "memory_copy")
+# Qualities of work that may be without a duration.
+UNDRAWN = ("sampled", "bounded", "submitted")
 
 
 def problems(trace: Any, otf2: Any, counts: Counter[str]) -> Iterator[str]:
@@ -36,8 +38,11 @@ def problems(trace: Any, otf2: Any, counts: Counter[str]) -> Iterator[str]:
             work = category in TIMED or category == "untimed"
             if work != (location.type == otf2.LocationType.ACCELERATOR_STREAM):
                 yield f"{event.region.name} of {category} is on {location.name}"
-            if (notes.get("quality") in ("exact", "sampled")) != (category in TIMED):
-                yield f"{event.region.name} of {category} has quality {notes.get('quality')}"
+            quality = notes.get("quality")
+            if quality not in (("exact", "sampled") if category in TIMED else (None, *UNDRAWN)):
+                yield f"{event.region.name} of {category} has quality {quality}"
+            if ("end_uncertainty" in notes) > (category in TIMED):
+                yield f"{event.region.name} of {category} says how well its end is known"
             if stack and work:
                 yield f"{event.region.name} is inside {stack[-1].name} on {location.name}"
             if "unfinished" in notes:

@@ -170,7 +170,7 @@ def quality(database: sqlite3.Connection, guid: str) -> Iterator[str]:
     for own, shown in (("gputrace_dispatch", "rocpd_kernel_dispatch"), ("gputrace_copy", "rocpd_memory_copy")):
         for row in database.execute(
             f"SELECT o.id FROM {own} AS o LEFT JOIN {shown} AS s USING (id)"
-            " WHERE (o.quality IN ('exact', 'sampled')) != (s.id IS NOT NULL)"
+            " WHERE (o.duration IS NOT NULL) != (s.id IS NOT NULL)"
             ' OR s.id IS NOT NULL AND (o.start, o."end", o.event_id) != (s.start, s."end", s.event_id)'
             " OR s.id IS NOT NULL AND json_extract(s.extdata, '$.quality') != o.quality"
         ):
@@ -178,6 +178,8 @@ def quality(database: sqlite3.Connection, guid: str) -> Iterator[str]:
         for row in database.execute(
             f'SELECT id FROM {own} WHERE start > "end" OR start < start_earliest OR "end" > end_latest'
             ' OR duration != "end" - start OR (duration IS NULL) != (duration_error IS NULL)'
+            ' OR (duration IS NULL) != (start IS NULL) OR (duration IS NULL) != ("end" IS NULL)'
+            " OR (quality = 'exact' AND NOT unfinished) > (duration IS NOT NULL)"
         ):
             yield f"{own} {row[0]} is outside its windows"
         for row in database.execute(f"SELECT count(*) FROM {own} WHERE guid != ?", (guid,)):

@@ -2,8 +2,9 @@
 """Counts the spans in all outputs of one recording, each by a reader of its own, and compares the counts.
 
 Every format that is there is read; the other scripts here check each for itself. Kernels and copies count by
-whether the GPU's times are known; calls by the file or category in which rocprofv3 would have them. The formats that
-number streams must give each kernel and copy the same number. Exit status 1 if two formats differ, 2 if there is nothing to compare.
+whether they are drawn, because how long they took is known; calls by the file or category in which rocprofv3 would
+have them. The formats that number streams must give each kernel and copy the same number. Exit status 1 if two
+formats differ, 2 if there is nothing to compare.
 """
 
 import argparse
@@ -23,7 +24,6 @@ WORK = ("kernel_dispatch", "memory_copy")
 MEMORY = ("memory_allocation", "scratch_memory")
 # The kinds that are compared. Formats may contain more, such as driver events, each in its own way.
 KINDS = {*CALLS, *WORK, *MEMORY, *(f"untimed {kind}" for kind in WORK), "untimed"}
-REAL = ("exact", "sampled")
 # rocpd and Perfetto name domains; CSV and OTF2 name the files that contain them.
 PREFIXES = {"HIP": "hip_api", "HSA": "hsa_api", "MARKER": "marker_api", "RCCL": "rccl_api", "ROCDECODE": "rocdecode_api",
             "ROCJPEG": "rocjpeg_api", "ROCSHMEM": "rocshmem_api", "HIPFILE": "hipfile_api"}
@@ -112,7 +112,7 @@ def of_csv(directory: Path, name: str) -> Counter[str] | None:
             found = True
             with path.open(newline="") as file:
                 for row in csv.DictReader(file):
-                    counts[key if row["Quality"] in REAL else f"untimed {key}"] += 1
+                    counts[key if row["Start_Timestamp"] else f"untimed {key}"] += 1
     return counts if found else None
 
 
@@ -126,7 +126,7 @@ def of_ndjson(path: Path) -> Counter[str]:
                     counts[group(event["domain"])] += 1
                 case "dispatch" | "copy":
                     key = "kernel_dispatch" if event["type"] == "dispatch" else "memory_copy"
-                    counts[key if event["quality"] in REAL else f"untimed {key}"] += 1
+                    counts[key if event["duration"] is not None else f"untimed {key}"] += 1
                 case "observation" if event["domain"].lower() in MEMORY:
                     counts[event["domain"].lower()] += 1
     return counts
@@ -140,9 +140,8 @@ def of_pftrace(path: Path) -> Counter[str]:
     for kind in MEMORY:
         counts[kind] = found["observed"].get(kind, 0)
     for what, count in found.get("gpu", {}).items():
-        work, _, quality = what.partition(" ")
-        if work in ("KERNEL_DISPATCH", "MEMORY_COPY"):
-            counts[work.lower() if quality in REAL else f"untimed {work.lower()}"] += count
+        if what.removeprefix("untimed ") in WORK:
+            counts[what] += count
     return counts
 
 
@@ -179,8 +178,9 @@ def of_parquet(prefix: Path) -> tuple[Counter[str], Streams, int] | None:
     for category, count in found["calls"].items():
         counts[group(category)] += count
     for table, key in (("kernels", "kernel_dispatch"), ("copies", "memory_copy")):
-        for quality, count in found[table].items():
-            counts[key if quality in REAL else f"untimed {key}"] += count
+        timed, every = found[table]
+        counts[key] = timed
+        counts[f"untimed {key}"] = every - timed
     for category, count in found["events"].items():
         if category.lower() in MEMORY:
             counts[category.lower()] += count

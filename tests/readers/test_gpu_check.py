@@ -51,7 +51,8 @@ def good() -> pftrace.Trace:
         trace.tracks[uuid] = pftrace.Track(uuid, parent, name)
     unknown = {"earliest_ns": 20}
     submitted = span(3, 20, 20, quality="submitted", begin_window=unknown, end_window=unknown)
-    submitted.track, submitted.category, submitted.end = SUBMITTED, "kernel_dispatch_untimed", 21
+    submitted.track, submitted.category = SUBMITTED, "kernel_dispatch_untimed"
+    submitted.notes = {name: value for name, value in submitted.notes.items() if name not in gpu_check.TIMES}
     call = pftrace.Slice(9, "hipLaunchKernel", "hip_api", 10, 30, {"corr_id": 7}, [7])
     trace.slices = [call, span(1, 40, 60), span(2, 60, 70), submitted]
     trace.counters[COUNTER] = [(20, 2), (60, 1), (70, 0)]
@@ -76,6 +77,9 @@ def put(index: int, name: str, value: Any) -> Callable[[pftrace.Trace], None]:
 DAMAGES: list[tuple[Callable[[pftrace.Trace], None], str]] = [
     (note(1, "quality", "guessed"), "has no quality: guessed"),
     (note(3, "quality", "exact"), "is exact, but in category kernel_dispatch_untimed"),
+    (put(3, "end", 30), "is drawn until 30, but how long it took is not known"),
+    (note(3, "end_ns", 30), "has end_ns, but is not drawn"),
+    (note(3, "end_window", {"earliest_ns": 30, "latest_ns": 29}), "has the window"),
     (put(3, "track", KERNELS), "is submitted, but on the track 'COMPUTE Agent 1 QUEUE 1 GPU'"),
     (put(2, "parent", span(9, 0, 1)), "is drawn inside add"),
     (put(1, "begin", 41), "began at 40"),
@@ -103,6 +107,7 @@ class Check(unittest.TestCase):
         self.assertEqual(check(good()), [])
         summary = gpu_check.summarise(good())
         self.assertEqual((summary["KERNEL_DISPATCH exact"], summary["KERNEL_DISPATCH submitted"]), (2, 1))
+        self.assertEqual((summary["kernel_dispatch"], summary["untimed kernel_dispatch"]), (2, 1))
 
     def test_damage_is_found(self) -> None:
         for damage, expected in DAMAGES:

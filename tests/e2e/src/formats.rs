@@ -94,10 +94,10 @@ fn of_capture(capture: &Path) -> Counts {
         }
     };
     for dispatch in &trace.gpu.dispatches {
-        work("kernel_dispatch", dispatch.time.quality.is_drawn());
+        work("kernel_dispatch", dispatch.time.is_drawn());
     }
     for copy in &trace.gpu.copies {
-        work("memory_copy", copy.time.quality.is_drawn());
+        work("memory_copy", copy.time.is_drawn());
     }
     counts
 }

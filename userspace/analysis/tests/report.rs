@@ -175,7 +175,7 @@ fn names_from_programs_are_text() {
         "Estimates: durations of 2 of 3 kernel classes are estimates (+-3.6 % of the GPU's time); one has two lengths, so no dispatch is near its mean; 1 cannot be told apart.",
         "2 of 2 durations are means of their classes",
         "4 of 16 kernels: how long they took is not known.",
-        "1 of 16 kernels have no known times and are not drawn.",
+        "4 of 16 kernels have no known times and are not drawn.",
         "Gaps: at least 14</",
         "The longest is between 9.99 ms and 98.8 ms. Only a part is known of 6, marked ≥",
         "8 durations, median 9.99 ms",

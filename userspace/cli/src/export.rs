@@ -225,7 +225,8 @@ pub(crate) fn report(outputs: &Outputs, args: &OutputArgs) -> Result<(), OutputE
         say(&filtered_out.to_string());
     }
     let tally = &report.tally;
-    for text in tally.nothing_selected.iter().chain(&tally.failed_calls) {
+    let messages = tally.nothing_selected.iter().chain(&tally.failed_calls);
+    for text in messages.chain(&tally.undrawn) {
         if outputs.summary.is_empty() {
             say(text);
         }

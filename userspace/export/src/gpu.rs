@@ -198,17 +198,18 @@ pub fn uncertainty(value: u64, window: &Window) -> Option<u64> {
     )
 }
 
-/// The period in which something was in flight: submitted and not ended. `None` if its end is not
-/// proven.
+/// The period in which something was in flight: submitted and not ended. What is not drawn was in
+/// flight until it is proven to have ended. `None` if nothing proves an end.
 #[must_use]
 pub fn in_flight(submitted: u64, time: &GpuTime) -> Option<(u64, u64)> {
-    let ended = !time.unfinished && (time.is_drawn() || time.end_window.latest.is_some());
+    let proven = time.end_window.latest.filter(|_| !time.unfinished);
+    let end = time.drawn_end().or(proven)?;
     let begin = if submitted == 0 {
         time.begin
     } else {
         submitted
     };
-    (ended && begin < time.end).then_some((begin, time.end))
+    (begin < end).then_some((begin, end))
 }
 
 /// The node under which a copy is shown: its destination if known, otherwise its source. A copy to

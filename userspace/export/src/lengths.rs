@@ -2,10 +2,10 @@
 //!
 //! An exact duration has no error. A duration that is its class's mean has that mean's standard
 //! error, which all dispatches of the class share: errors within one class add up, those of
-//! different classes are independent. A duration between two looks counts as known if its proven
-//! minimum is at least as long as the remaining uncertainty. A window in which a kernel may have
-//! run for no time at all says nothing, however long it is. All other work has no known duration:
-//! it is counted, and sums say that they cover only the rest.
+//! different classes are independent. A duration between two looks counts as known if they bound it
+//! closely. A window in which a kernel may have run for no time at all says nothing, however long it
+//! is. All other work has no known duration: it is counted, and sums say that they cover only the
+//! rest. What is known is what is drawn, by [`GpuTime::is_drawn`].
 
 use std::collections::BTreeMap;
 
@@ -92,35 +92,20 @@ impl Length {
         }
     }
 
-    /// The duration of something; `None` if it is unknown.
+    /// The duration of something; `None` if it is unknown: exactly what is not drawn
+    /// ([`GpuTime::is_drawn`]).
     #[must_use]
     pub fn of(time: &GpuTime) -> Option<Self> {
-        if time.unfinished {
-            return None;
-        }
-        let ns = time.end.saturating_sub(time.begin);
-        if time.quality == Quality::Exact {
-            return Some(Self {
-                ns,
-                basis: Basis::Exact,
-            });
-        }
-        if let Some(estimate) = time.estimate {
-            let basis = Basis::Class(estimate.class, estimate.error);
-            return Some(Self { ns, basis });
-        }
-        if time.quality != Quality::Sampled {
-            return None;
-        }
-        let begin_latest = time.begin_window.latest.unwrap_or(u64::MAX);
-        let at_least = time.end_window.earliest.saturating_sub(begin_latest);
-        let at_most = time
-            .end_window
-            .latest?
-            .saturating_sub(time.begin_window.earliest);
-        let room = at_most.saturating_sub(at_least);
-        let basis = Basis::Looks(room as f64 * UNIFORM);
-        (room <= at_least).then_some(Self { ns, basis })
+        let ns = time.drawn_end()?.saturating_sub(time.begin);
+        let basis = if time.quality == Quality::Exact {
+            Basis::Exact
+        } else if let Some(estimate) = time.estimate {
+            Basis::Class(estimate.class, estimate.error)
+        } else {
+            let (least, most) = time.proven_length()?;
+            Basis::Looks(most.saturating_sub(least) as f64 * UNIFORM)
+        };
+        Some(Self { ns, basis })
     }
 }
 
@@ -356,15 +341,15 @@ mod tests {
     #[test]
     fn looks_that_are_near_tell_a_duration() {
         let mut time = between(Quality::Sampled, 10_000, 20_000);
-        time.begin_window.latest = Some(11_000);
-        time.end_window.earliest = 19_000;
+        time.begin_window.latest = Some(10_400);
+        time.end_window.earliest = 19_600;
         let length = Length::of(&time).unwrap();
         assert_eq!(length.ns, 10_000);
         assert!(
-            matches!(length.basis, Basis::Looks(error) if (error - 577.35).abs() < 0.1),
+            matches!(length.basis, Basis::Looks(error) if (error - 230.94).abs() < 0.1),
             "{length:?}"
         );
-        assert_eq!((length.class(), length.estimate_error()), (None, Some(578)));
+        assert_eq!((length.class(), length.estimate_error()), (None, Some(231)));
     }
 
     #[test]
@@ -386,7 +371,10 @@ mod tests {
         time.end_window.earliest = 2_000_000;
         assert_eq!(Length::of(&time), None, "1 to 4 ms");
         time.end_window.earliest = 3_000_000;
-        assert!(Length::of(&time).is_some(), "2 to 4 ms");
+        assert_eq!(Length::of(&time), None, "2 to 4 ms");
+        time.begin_window.latest = Some(110_000);
+        time.end_window.earliest = 3_910_000;
+        assert!(Length::of(&time).is_some(), "3.8 to 4 ms");
     }
 
     #[test]

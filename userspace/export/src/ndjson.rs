@@ -38,7 +38,7 @@ use crate::{
 
 /// Version of the format. It is incremented when a member is removed or changes its meaning. New
 /// members and new types of lines, which readers must ignore, do not change it.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 const FORMAT: &str = "ndjson";
 
@@ -143,8 +143,8 @@ struct DispatchLine<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     external_id: Option<u64>,
     deferred: bool,
-    begin: u64,
-    end: u64,
+    begin: Option<u64>,
+    end: Option<u64>,
     #[serde(flatten)]
     knowledge: Knowledge,
     workgroup: [u32; 3],
@@ -175,8 +175,8 @@ struct CopyLine {
     outermost_correlation_id: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     external_id: Option<u64>,
-    begin: u64,
-    end: u64,
+    begin: Option<u64>,
+    end: Option<u64>,
     #[serde(flatten)]
     knowledge: Knowledge,
 }
@@ -304,8 +304,8 @@ impl<W: Write> NdjsonWriter<W> {
             outermost_correlation_id: dispatch.origin.outermost,
             external_id: dispatch.origin.external,
             deferred: dispatch.origin.deferred,
-            begin: dispatch.time.begin,
-            end: dispatch.time.end,
+            begin: dispatch.time.drawn_begin(),
+            end: dispatch.time.drawn_end(),
             knowledge: Knowledge::new(&dispatch.time, dispatch.origin.time),
             workgroup: dispatch.workgroup,
             grid: dispatch.grid,
@@ -501,8 +501,8 @@ fn copy_line(copy: &Copy, stream_id: u32) -> CopyLine {
         correlation_id: copy.origin.innermost,
         outermost_correlation_id: copy.origin.outermost,
         external_id: copy.origin.external,
-        begin: copy.time.begin,
-        end: copy.time.end,
+        begin: copy.time.drawn_begin(),
+        end: copy.time.drawn_end(),
         knowledge: Knowledge::new(&copy.time, copy.origin.time),
     }
 }

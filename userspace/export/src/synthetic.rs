@@ -374,6 +374,66 @@ pub fn estimates() -> Vec<Event> {
     events
 }
 
+/// Dispatches of [`drawn`] and how long they took, ns; `None` where nothing tells. The first three
+/// are known by stamps, by the mean of their class and by near looks.
+pub const DRAWN: [(u64, Option<u64>); 8] = [
+    (1, Some(50_000)),
+    (2, Some(10_400)),
+    (3, Some(10_000)),
+    (4, None),
+    (5, None),
+    (6, None),
+    (7, None),
+    (8, None),
+];
+
+/// A recording of the same process with work of which nothing tells how long it took, besides work
+/// with known durations: [`DRAWN`]. Two of three copies have exact times: of 100 and of 50 us.
+#[must_use]
+pub fn drawn() -> Vec<Event> {
+    let mut events = events();
+    let last = events.split_off(events.len() - 2);
+    events.retain(|event| !matches!(event, Event::Dispatch(_)));
+    let at = |us: u64| START + us * 1000;
+    // It began within `begin` us and ended within `end` us.
+    let looks = |begin: [u64; 2], end: [u64; 2]| {
+        let window = |[earliest, latest]: [u64; 2]| Window {
+            earliest: at(earliest),
+            latest: Some(at(latest)),
+        };
+        GpuTime {
+            begin_window: window(begin),
+            end_window: window(end),
+            ..between(Quality::Sampled, at(begin[0]), at(end[1]))
+        }
+    };
+    let near = GpuTime {
+        begin_window: Window {
+            latest: Some(at(300) + 200),
+            ..looks([300, 300], [310, 310]).begin_window
+        },
+        ..looks([300, 300], [310, 310])
+    };
+    let times = [
+        exact(at(40), at(90)),
+        estimated(at(200), at(200) + 10_400, 0, 300),
+        near,
+        // From the look that saw it begin to the next begin, 4 ms later.
+        looks([400, 420], [420, 4_400]),
+        // Twice as long as it must have been.
+        looks([4_400, 4_500], [4_700, 4_800]),
+        between(Quality::Bounded, at(15), at(4_900)),
+        submitted(at(4_900), false),
+        submitted(at(4_950), true),
+    ];
+    let works = DRAWN.iter().zip(times);
+    events.extend(
+        works.map(|((id, _), time)| Event::Dispatch(Box::new(dispatch(*id, at(10), time)))),
+    );
+    events.extend(last);
+    events
+}
+
 fn agent((node_id, kind): (u32, AgentKind)) -> Event {
     let gpu = kind == AgentKind::Gpu;
     Event::Agent(Box::new(AgentInfo {

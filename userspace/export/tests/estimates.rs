@@ -15,14 +15,13 @@ use gputrace_export::{
     csv::{CsvExporter, CsvOptions},
     json::JsonExporter,
     ndjson::NdjsonWriter,
-    synthetic::{self, CLASSES, between, dispatch, estimated},
+    synthetic::{self, CLASSES, DRAWN, between, dispatch, estimated},
 };
 use gputrace_timeline::{event::Event, gpu::Quality};
 use serde_json::{Value, json};
 
-/// Number of dispatches of [`synthetic::estimates`], how many of them are drawn, and how many have
-/// a known duration.
-const COUNTS: (usize, usize, usize) = (16, 15, 12);
+/// Number of dispatches of [`synthetic::estimates`], and how many of them have a known duration.
+const COUNTS: (usize, usize) = (16, 12);
 
 fn give(events: &[Event], mut exporter: Box<dyn Exporter>) -> Vec<Output> {
     for event in events {
@@ -189,11 +188,11 @@ fn the_kernel_trace_has_what_an_estimate_draws_and_its_quality_says_so() {
     let of = |name: &str| outputs.iter().find(|output| output.path.ends_with(name));
     assert_eq!(
         of("app_kernel_trace.csv").unwrap().content,
-        "kernels with their times on the GPU; 1 of 16 without such times are only in \
-         *_kernel_trace_quality.csv; how long 3 of these took is not known"
+        "kernels with their times on the GPU; 4 of 16 are not in it, because how long they took is \
+         not known: bounds are in *_kernel_trace_quality.csv"
     );
-    let (all, drawn, _) = COUNTS;
-    assert_eq!(rows(directory.path(), "app_kernel_trace.csv").len(), drawn);
+    let (all, known) = COUNTS;
+    assert_eq!(rows(directory.path(), "app_kernel_trace.csv").len(), known);
     let quality = rows(directory.path(), "app_kernel_trace_quality.csv");
     assert_eq!(quality.len(), all);
     let columns = [
@@ -229,8 +228,8 @@ fn json_has_estimates_where_facts_of_its_own_are() {
     let dispatches = process["buffer_records"]["kernel_dispatch"]
         .as_array()
         .unwrap();
-    let (_, drawn, known) = COUNTS;
-    assert_eq!(dispatches.len(), drawn);
+    let (all, known) = COUNTS;
+    assert_eq!(dispatches.len(), known);
     let with_duration = dispatches
         .iter()
         .filter(|one| !one["gputrace"]["duration"].is_null());
@@ -242,6 +241,8 @@ fn json_has_estimates_where_facts_of_its_own_are() {
         (&json!(0), &json!(300))
     );
     let own = &process["gputrace"];
+    let untimed = own["untimed"]["kernel_dispatch"].as_array().unwrap();
+    assert_eq!(untimed.len(), all - known);
     assert_eq!(
         own["kernel_classes"].as_array().unwrap().len(),
         CLASSES.len()
@@ -283,7 +284,7 @@ fn lines_have_estimates_and_classes() {
         .collect();
     let of =
         |kind: &str| -> Vec<&Value> { lines.iter().filter(|line| line["type"] == kind).collect() };
-    let (all, _, known) = COUNTS;
+    let (all, known) = COUNTS;
     let dispatches = of("dispatch");
     assert_eq!(dispatches.len(), all);
     let with_duration = dispatches.iter().filter(|line| line["duration"].is_u64());
@@ -341,8 +342,8 @@ fn a_duration_between_looks_has_an_error() {
     let mut events = synthetic::estimates();
     let begin = synthetic::START + 150_000_000;
     let mut time = between(Quality::Sampled, begin, begin + 10_000);
-    time.begin_window.latest = Some(begin + 500);
-    time.end_window.earliest = begin + 9_500;
+    time.begin_window.latest = Some(begin + 400);
+    time.end_window.earliest = begin + 9_600;
     let at = events.len() - 2;
     let mut work = dispatch(17, begin, time);
     work.kernel = None;
@@ -352,8 +353,8 @@ fn a_duration_between_looks_has_an_error() {
     csv(&events, directory.path());
     let quality = rows(directory.path(), "app_kernel_trace_quality.csv");
     let columns = ["Kernel_Class", "Estimated_Duration", "Estimate_Error"];
-    // 1 us / sqrt(12), rounded up.
-    assert_eq!(cells(&quality[16], columns), ["", "10000", "289"]);
+    // 0.8 us / sqrt(12), rounded up.
+    assert_eq!(cells(&quality[16], columns), ["", "10000", "231"]);
 
     let mut lines = NdjsonWriter::new(Vec::new());
     for event in &events {
@@ -366,7 +367,7 @@ fn a_duration_between_looks_has_an_error() {
         .find(|line| line["dispatch_id"] == 17)
         .unwrap();
     assert_eq!(line["duration"], 10_000);
-    assert_eq!(line["estimate_error"], 289);
+    assert_eq!(line["estimate_error"], 231);
     assert_eq!(line.get("kernel_class"), None);
 }
 
@@ -386,4 +387,124 @@ fn a_huge_error_is_never_far_from_its_number() {
         cells(&quality[0], ["AverageNs", "AverageErrorNs"]),
         ["12345.0", "500000.0"]
     );
+}
+
+/// Ids of dispatches with the durations between their begins and ends, `None` where both are empty.
+type Spans = Vec<(u64, Option<u64>)>;
+
+/// A row's id, and the duration from its begin to its end.
+fn span(id: Option<u64>, begin: Option<u64>, end: Option<u64>) -> (u64, Option<u64>) {
+    assert_eq!(begin.is_some(), end.is_some());
+    (id.unwrap(), end.zip(begin).map(|(end, begin)| end - begin))
+}
+
+fn known() -> Spans {
+    DRAWN.into_iter().filter(|(_, ns)| ns.is_some()).collect()
+}
+
+#[test]
+fn csv_draws_only_what_is_known() {
+    let directory = tempfile::tempdir().unwrap();
+    let outputs = csv(&synthetic::drawn(), directory.path());
+    let of = |table: &str| -> Spans {
+        let rows = rows(directory.path(), &format!("app_kernel_{table}.csv"));
+        let number = |row: &BTreeMap<String, String>, column: &str| row[column].parse().ok();
+        rows.iter()
+            .map(|row| {
+                span(
+                    number(row, "Dispatch_Id"),
+                    number(row, "Start_Timestamp"),
+                    number(row, "End_Timestamp"),
+                )
+            })
+            .collect()
+    };
+    assert_eq!(of("trace"), known());
+    assert_eq!(of("trace_quality"), DRAWN);
+    for row in rows(directory.path(), "app_kernel_trace_quality.csv") {
+        let is_drawn = !row["Start_Timestamp"].is_empty();
+        for column in ["Trace_Row", "End_Uncertainty", "Start_Uncertainty"] {
+            assert_eq!(!row[column].is_empty(), is_drawn, "{column}: {row:?}");
+        }
+        assert!(!row["Start_Earliest"].is_empty() && !row["End_Earliest"].is_empty());
+    }
+    let told = outputs
+        .iter()
+        .find(|output| output.path.ends_with("app_kernel_trace.csv"));
+    assert!(told.unwrap().content.contains("5 of 8 are not in it"));
+    // All calls are counted, and only what is drawn is added up.
+    let sums = rows(directory.path(), "app_kernel_stats_quality.csv");
+    let columns = ["Calls", "Unknown_Durations", "TotalDurationNs", "AverageNs"];
+    assert_eq!(cells(&sums[0], columns), ["8", "5", "70400", "23466.7"]);
+    let stats = rows(directory.path(), "app_kernel_stats.csv");
+    let columns = ["Calls", "TotalDurationNs", "MinNs", "MaxNs"];
+    assert_eq!(cells(&stats[0], columns), ["3", "70400", "10000", "50000"]);
+    let copies = rows(directory.path(), "app_memory_copy_trace_quality.csv");
+    let drawn = copies
+        .iter()
+        .filter(|row| !row["Start_Timestamp"].is_empty());
+    assert_eq!((copies.len(), drawn.count()), (3, 2));
+    assert_eq!(rows(directory.path(), "app_memory_copy_trace.csv").len(), 2);
+}
+
+#[test]
+fn json_draws_only_what_is_known() {
+    let directory = tempfile::tempdir().unwrap();
+    let out = OutputDir::open(directory.path(), None).unwrap();
+    let exporter = JsonExporter::new(&out, "app_results.json").unwrap();
+    give(&synthetic::drawn(), Box::new(exporter));
+    let text = fs::read_to_string(directory.path().join("app_results.json")).unwrap();
+    let document: Value = serde_json::from_str(&text).unwrap();
+    let process = &document["rocprofiler-sdk-tool"][0];
+    let of = |array: &Value| -> Spans {
+        let records = array.as_array().unwrap().iter();
+        records
+            .map(|one| {
+                assert_eq!(
+                    one["gputrace"]["duration"],
+                    one["end_timestamp"]
+                        .as_u64()
+                        .map_or(Value::Null, |end| json!(
+                            end - one["start_timestamp"].as_u64().unwrap()
+                        ),)
+                );
+                assert!(one["gputrace"]["end_earliest"].is_u64());
+                span(
+                    one["dispatch_info"]["dispatch_id"].as_u64(),
+                    one["start_timestamp"].as_u64(),
+                    one["end_timestamp"].as_u64(),
+                )
+            })
+            .collect()
+    };
+    let (drawn, others) = DRAWN.split_at(3);
+    assert_eq!(of(&process["buffer_records"]["kernel_dispatch"]), drawn);
+    assert_eq!(
+        of(&process["gputrace"]["untimed"]["kernel_dispatch"]),
+        others
+    );
+}
+
+#[test]
+fn lines_draw_only_what_is_known() {
+    let mut lines = NdjsonWriter::new(Vec::new());
+    for event in &synthetic::drawn() {
+        lines.event(event).unwrap();
+    }
+    let text = String::from_utf8(lines.into_inner()).unwrap();
+    let lines = text
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let found: Spans = lines
+        .filter(|line| line["type"] == "dispatch")
+        .map(|line| {
+            let number = |member: &str| line[member].as_u64();
+            let found = span(number("dispatch_id"), number("begin"), number("end"));
+            assert_eq!(number("duration"), found.1);
+            assert_eq!(number("end_uncertainty").is_some(), found.1.is_some());
+            assert!(number("start_earliest").is_some());
+            found
+        })
+        .collect();
+    assert_eq!(found, DRAWN);
 }

@@ -115,7 +115,7 @@ fn the_document_has_rocprofv3s_shape() {
     );
     assert_eq!(
         length(&records["kernel_dispatch"]),
-        count(|event| matches!(event, Event::Dispatch(work) if work.time.quality.is_drawn()))
+        count(|event| matches!(event, Event::Dispatch(work) if work.time.is_drawn()))
     );
     assert_eq!(
         length(&records["memory_copy"]) + length(&untimed["memory_copy"]),

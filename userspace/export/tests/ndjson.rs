@@ -147,7 +147,7 @@ fn every_line_is_as_the_schema_says() {
     let first: Value = serde_json::from_str(text.lines().next().unwrap()).unwrap();
     assert_eq!(
         (&first["type"], &first["format"]),
-        (&"recording".into(), &1.into())
+        (&"recording".into(), &2.into())
     );
     let calls = events
         .iter()

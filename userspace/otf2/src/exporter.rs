@@ -289,7 +289,12 @@ impl Otf2Exporter {
             (time.begin, time.begin)
         };
         let length = Length::of(time);
-        let known = |value, window| uncertainty(value, window).unwrap_or(u64::MAX);
+        // Without times of its own it has no errors of them.
+        let known = |value, window| {
+            uncertainty(value, window)
+                .filter(|_| drawn)
+                .unwrap_or(u64::MAX)
+        };
         let span = Span {
             begin,
             end,

@@ -100,7 +100,11 @@ fn each_event_is_a_row_of_its_table() {
     });
     for (row, dispatch) in kernels.iter().zip(dispatches) {
         assert_eq!(row["dispatch_id"], dispatch.id.to_string());
-        assert_eq!(row["start"], dispatch.time.begin.to_string());
+        let begin = dispatch.time.drawn_begin();
+        assert_eq!(
+            row["start"],
+            begin.map_or("null".to_owned(), |begin| begin.to_string())
+        );
         assert_eq!(
             row["quality"],
             format!("{:?}", dispatch.time.quality.name())
@@ -173,4 +177,26 @@ fn a_full_disk_is_named_and_leaves_no_file() {
             assert_eq!(names(full), Vec::<String>::new());
         },
     );
+}
+
+#[test]
+fn only_what_is_known_is_drawn() {
+    let directory = tempfile::tempdir().unwrap();
+    write(directory.path(), &synthetic::drawn());
+    let number = |row: &BTreeMap<String, String>, column: &str| row[column].parse::<u64>().ok();
+    let found: Vec<_> = rows(directory.path(), "kernels")
+        .iter()
+        .map(|row| {
+            let (begin, end) = (number(row, "start"), number(row, "end"));
+            assert!(number(row, "start_earliest").is_some());
+            assert_eq!(begin.is_some(), end.is_some());
+            let ns = end.zip(begin).map(|(end, begin)| end - begin);
+            assert_eq!(number(row, "duration"), ns);
+            (number(row, "dispatch_id").unwrap(), ns)
+        })
+        .collect();
+    assert_eq!(found, synthetic::DRAWN);
+    let copies = rows(directory.path(), "copies");
+    let drawn = copies.iter().filter(|row| number(row, "end").is_some());
+    assert_eq!((copies.len(), drawn.count()), (3, 2));
 }

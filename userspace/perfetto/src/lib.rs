@@ -37,10 +37,10 @@
 //!   | `tid` | thread id |
 //!   | `begin_ns`, `end_ns` | exact times; only where the slice had to be moved (module `nesting`) |
 //! * **GPU work**: slices named like the kernel, in category `kernel_dispatch`, or like the
-//!   direction of the copy, in category `memory_copy`. Only spans whose times are real (quality
-//!   `exact` or `sampled`) are on the GPU's own tracks; the others are on tracks that say so, in
-//!   categories with the suffix `_untimed`. Work that had not ended is drawn up to the end of the
-//!   recording and marked like an unfinished call. Annotations, besides `kind`, `pid` and `tid`:
+//!   direction of the copy, in category `memory_copy`. Only spans whose lengths are known are on the
+//!   GPU's own tracks. The others are marks without length on tracks that say so, in categories with
+//!   the suffix `_untimed`; work that had not ended is drawn there up to the end of the recording
+//!   and marked like an unfinished call. Annotations, besides `kind`, `pid` and `tid`:
 //!
 //!   | name | value |
 //!   |---|---|
@@ -48,7 +48,9 @@
 //!   | `innermost_corr_id` | the innermost call; only where that is another one |
 //!   | `outermost_corr_id` | the outermost call |
 //!   | `quality` | `exact`, `sampled`, `bounded` or `submitted` |
-//!   | `submit_ns`, `begin_ns`, `end_ns`, `delta_ns` | exact numbers of what is drawn; times are `CLOCK_BOOTTIME` |
+//!   | `submit_ns` | when it was submitted, `CLOCK_BOOTTIME` |
+//!   | `begin_ns`, `end_ns`, `delta_ns` | exact numbers of what is drawn; not on marks |
+//!   | `duration` | only on marks: that it is not known |
 //!   | `begin_window`, `end_window` | `earliest_ns` and `latest_ns` between which it is proven to lie, and `uncertainty_ns` |
 //!   | `mangled_name`, `demangled_name`, `kernel_id`, `kernel_object`, `code_object_id` | the kernel |
 //!   | `runtime_kernel` | what a kernel of HIP's own does: `copy`, `fill` or `other` |

@@ -145,7 +145,7 @@ fn the_official_protos_find_all_gpu_work_and_agree_with_csv() {
                 "2  MEMORY_COPY exact",
                 "2  flows",
                 match grouping {
-                    GpuGrouping::Queues => "7  native",
+                    GpuGrouping::Queues => "6  native",
                     GpuGrouping::Streams => "0  native",
                 },
                 "1  unfinished GPU work",

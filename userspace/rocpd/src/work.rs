@@ -244,7 +244,7 @@ impl Work {
         }
     }
 
-    /// Writes a dispatch; returns the row of its event if its times are real. `graph` is as in
+    /// Writes a dispatch; returns the row of its event if it is drawn. `graph` is as in
     /// [`crate::graphs::Graphs::of`].
     pub(crate) fn dispatch(
         &mut self,
@@ -328,8 +328,8 @@ impl Work {
             int(origin.caller),
             int(origin.outermost),
             int(origin.time),
-            int(time.begin),
-            int(time.end),
+            time.drawn_begin().map(int),
+            time.drawn_end().map(int),
             int(time.begin_window.earliest),
             time.begin_window.latest.map(int),
             int(time.end_window.earliest),
@@ -452,8 +452,8 @@ impl Work {
             int(origin.caller),
             int(origin.outermost),
             int(origin.time),
-            int(time.begin),
-            int(time.end),
+            time.drawn_begin().map(int),
+            time.drawn_end().map(int),
             int(time.begin_window.earliest),
             time.begin_window.latest.map(int),
             int(time.end_window.earliest),

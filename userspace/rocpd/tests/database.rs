@@ -43,16 +43,14 @@ fn gpu_work_is_where_rocpd_has_it() {
     let count =
         |wanted: fn(&Event) -> bool| events.iter().filter(|event| wanted(event)).count() as i64;
     let dispatches = count(|event| matches!(event, Event::Dispatch(_)));
-    let drawn =
-        count(|event| matches!(event, Event::Dispatch(work) if work.time.quality.is_drawn()));
+    let drawn = count(|event| matches!(event, Event::Dispatch(work) if work.time.is_drawn()));
     assert!(0 < drawn && drawn < dispatches);
     assert_eq!(number(&database, "SELECT count(*) FROM kernels"), drawn);
     assert_eq!(
         number(&database, "SELECT count(*) FROM gputrace_dispatch"),
         dispatches
     );
-    let drawn_copies =
-        count(|event| matches!(event, Event::Copy(work) if work.time.quality.is_drawn()));
+    let drawn_copies = count(|event| matches!(event, Event::Copy(work) if work.time.is_drawn()));
     assert_eq!(
         number(&database, "SELECT count(*) FROM memory_copies"),
         drawn_copies

@@ -35,7 +35,7 @@ fn estimates_are_beside_what_rocpd_has() {
         of(1),
         sampled([Some(0), Some(300), Some(10_400), Some(300)])
     );
-    // Between looks, without an estimate: it is drawn, but its duration is unknown.
+    // Between looks that are far from each other, without an estimate.
     assert_eq!(of(2), sampled([None; 4]));
     assert_eq!(of(16), ("submitted".to_owned(), [None; 4]));
     let extdata = |id| {
@@ -47,10 +47,6 @@ fn estimates_are_beside_what_rocpd_has() {
     assert_eq!(
         extdata(1),
         r#"{"quality":"sampled","start_uncertainty":62400,"end_uncertainty":62400,"kernel_class":0,"estimate_error":300}"#
-    );
-    assert_eq!(
-        extdata(2),
-        r#"{"quality":"sampled","start_uncertainty":5000000,"end_uncertainty":7000000}"#
     );
     let classes = "SELECT group_concat(printf('%d %s %s %d %s %s %s %s %s', id, name, told, dispatches, mean, mean_error, kernel_id, longer, longer_share), ', ') \
                    FROM gputrace_kernel_class";
@@ -89,7 +85,8 @@ fn busy_has_a_range() {
     assert_eq!(busy(&events), "467.5 504.0 540.5");
     let mut untold = synthetic::estimates();
     untold.retain(|event| !is_told(event));
-    assert_eq!(busy(&untold), "0.0 not known not known");
+    // Nothing is drawn, so there is no wall time either.
+    assert_eq!(busy(&untold), "not known not known not known");
 }
 
 /// The table has the figures of the summary, which come from the same code.
@@ -116,4 +113,37 @@ fn the_use_of_gpus_is_that_of_the_summary() {
     ] {
         assert!(summary.contains(part), "{part} is not in:\n{summary}");
     }
+}
+
+#[test]
+fn only_what_is_known_is_drawn() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = export(&synthetic::drawn(), directory.path());
+    check_by_reader("rocpd_check.py", &path);
+    let database = open(&path);
+    let spans = |table: &str, id: &str| -> Vec<(i64, Option<i64>)> {
+        let sql = format!("SELECT {id}, start, \"end\", duration FROM {table} ORDER BY 1");
+        let mut query = database.prepare(&sql).unwrap();
+        let rows = query.query_map((), |row| {
+            let number = |column| row.get::<_, Option<i64>>(column);
+            let ns = number(2)?.zip(number(1)?).map(|(end, begin)| end - begin);
+            assert_eq!(number(3)?, ns);
+            Ok((row.get(0)?, ns))
+        });
+        rows.unwrap().map(|row| row.unwrap()).collect()
+    };
+    let all = synthetic::DRAWN.map(|(id, ns)| (id as i64, ns.map(|ns| ns as i64)));
+    assert_eq!(spans("kernels", "dispatch_id"), all[..3]);
+    assert_eq!(spans("gputrace_dispatch", "id"), all);
+    // Each has its bounds.
+    let bounds = "SELECT count(start_earliest + end_earliest) FROM gputrace_dispatch";
+    assert_eq!(number(&database, bounds), 8);
+    let top = "SELECT printf('%d %d %.1f %.1f', total_calls, unknown_calls, total_duration, average) \
+               FROM top_kernels";
+    assert_eq!(text(&database, top), "8 5 70.4 23.5");
+    let busy = "SELECT ifnull(Busy, 'not known') FROM busy WHERE agent_id = 1";
+    assert_eq!(text(&database, busy), "not known");
+    let copies = "SELECT count(\"end\") FROM gputrace_copy";
+    assert_eq!(number(&database, copies), 2);
+    assert_eq!(number(&database, "SELECT count(*) FROM memory_copies"), 2);
 }

@@ -55,6 +55,7 @@ use crate::{
         processes::Processes,
         ranges::Ranges,
         streams::Streams,
+        undrawn::Undrawn,
         unseen::Unseen,
         work::{Scout, Work, knowledge::Collected},
     },
@@ -101,6 +102,7 @@ pub struct Timeline<R> {
     epoch: Option<u64>,
     deferred: Deferred,
     failures: Failures,
+    undrawn: Undrawn,
     unseen: Unseen,
     streams: Streams,
     /// Numbers of the driver requests that have been described.
@@ -217,6 +219,7 @@ impl<R: Read + Seek> Timeline<R> {
             epoch: None,
             deferred: Deferred::default(),
             failures: Failures::default(),
+            undrawn: Undrawn::default(),
             unseen: Unseen::default(),
             streams: Streams::default(),
             requests: BTreeSet::new(),
@@ -401,6 +404,7 @@ impl<R: Read + Seek> Timeline<R> {
         }
         if is_shown {
             self.failures.seen(event);
+            self.undrawn.seen(event);
         }
         is_shown
     }
@@ -428,13 +432,14 @@ impl<R: Read + Seek> Timeline<R> {
         self.ready
             .extend(open.map(|one| Event::Observation(Box::new(one))));
         // First what everything else depends on.
+        self.tally.undrawn = self.undrawn.remarks().collect();
         let mut remarks = self.tally.failed_calls.clone();
         remarks.extend(self.work.remarks().chain(self.ranges.remarks()));
         let (domains, ledger) = (&self.recording.domains, self.ledger.as_deref());
         remarks.extend(self.unseen.remarks(domains, ledger));
         remarks.extend(self.before.remark(self.work.older_queues()));
-        remarks.extend(self.memory.remarks());
-        remarks.extend(self.counters.remarks());
+        remarks.extend([self.memory.remarks(), self.counters.remarks()].concat());
+        remarks.extend_from_slice(&self.tally.undrawn);
         match (self.reader.truncation(), &self.end) {
             (Some(truncation), _) => remarks.push(format!("{truncation}. The recorder was killed or ran out of disk space, or the file was damaged.")),
             (None, None) => remarks.push(

@@ -413,6 +413,11 @@ fn a_gpu_without_clock_samples_is_said_to_have_none() {
             _ => None,
         })
         .collect();
+    let (undrawn, notices) = notices.split_last().unwrap();
+    assert!(
+        undrawn.starts_with("How long 1 of 1 kernel took is not known"),
+        "{undrawn}"
+    );
     assert_eq!(
         notices,
         [

@@ -40,32 +40,32 @@ const KEPT_CALLS: usize = 1 << 17;
 /// Maximum number of dispatches that are kept for a later outermost call.
 const KEPT_DISPATCHES: usize = 1 << 17;
 
-/// Number of pieces of work by quality.
+/// Number of pieces of work by quality, and of those that are drawn.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Qualities([u64; 4]);
+pub(super) struct Qualities {
+    counts: [u64; 4],
+    drawn: u64,
+}
 
 impl Qualities {
-    fn add(&mut self, quality: Quality) {
-        if let Some(count) = self.0.get_mut(quality as usize) {
+    fn add(&mut self, time: &GpuTime) {
+        if let Some(count) = self.counts.get_mut(time.quality as usize) {
             *count += 1;
         }
+        self.drawn += u64::from(time.is_drawn());
     }
 
     pub(super) fn of(&self, quality: Quality) -> u64 {
-        self.0.get(quality as usize).copied().unwrap_or(0)
+        self.counts.get(quality as usize).copied().unwrap_or(0)
     }
 
     pub(super) fn total(&self) -> u64 {
-        self.0.iter().sum()
+        self.counts.iter().sum()
     }
 
-    /// Number of those with times of their own.
-    pub(super) fn timed(&self) -> u64 {
-        BEST_FIRST
-            .into_iter()
-            .filter(|quality| quality.is_drawn())
-            .map(|quality| self.of(quality))
-            .sum()
+    /// Number of those whose length is known.
+    pub(super) fn drawn(&self) -> u64 {
+        self.drawn
     }
 }
 
@@ -92,7 +92,7 @@ pub(super) struct WorkUse {
 
 impl WorkUse {
     fn add(&mut self, time: &GpuTime, bytes: u64) {
-        self.qualities.add(time.quality);
+        self.qualities.add(time);
         self.bytes = self.bytes.saturating_add(bytes);
         let length = Length::of(time);
         self.sum.add(length);
@@ -369,7 +369,7 @@ impl GpuUse {
             self.by_kernels.entry(runtime).or_default().add(time, 0);
         }
         let name = time.unfinished.then(|| name.into_owned());
-        self.kernel_qualities.add(time.quality);
+        self.kernel_qualities.add(time);
         self.agents.dispatch(node, dispatch);
         if time.quality == Quality::Exact {
             let Origin {
@@ -427,7 +427,7 @@ impl GpuUse {
     }
 
     fn copy(&mut self, copy: &Copy) {
-        self.copy_qualities.add(copy.time.quality);
+        self.copy_qualities.add(&copy.time);
         self.copies
             .entry(copy.direction)
             .or_default()

@@ -502,12 +502,12 @@ fn qualities(gpu: &GpuUse, out: &mut Page<impl Write>) -> fmt::Result {
     }
     numbers(out, 0, &rows)?;
     let all = gpu.kernel_qualities.total() + gpu.copy_qualities.total();
-    let timed = gpu.kernel_qualities.timed() + gpu.copy_qualities.timed();
-    if timed < all {
+    let drawn = gpu.kernel_qualities.drawn() + gpu.copy_qualities.drawn();
+    if drawn < all {
         out.line(format_args!(
-            "  {} of {all} have no times of their own: only bounds, or the time of their \
-             submission.",
-            all - timed
+            "  How long {} of {all} took is not known: only bounds, or the time of their \
+             submission. They are in no total.",
+            all - drawn
         ))?;
     }
     Ok(())

@@ -22,13 +22,14 @@ With `--counters[=HZ]`, gputrace writes `NAME_counter_collection.csv`,
 `counters_collection` in rocpd. They show what the driver exposes: power, clocks, temperatures,
 memory, utilisation.
 
-There is one value for each kernel with known times (`exact`, or estimates: `sampled`) and each
-counter of its GPU, or of its process on that GPU, that was read from beginning to end while the
-kernel ran. The value is the mean of these readings. For a counter that only grows, it is the growth
-from the first to the last reading, if there are two. The driver counts for the whole GPU: kernels
-that run at the same time get the same value. Kernels that ended before anything was read have no
-row; a remark says how many. Kernels of 10 ms need `--counters=100`; the driver reveals little about
-shorter ones. Captures of versions that did not record when they read have no such file.
+There is one value for each kernel whose times are known ([what is
+drawn](guide/outputs.md#what-is-drawn)) and each counter of its GPU, or of its process on that GPU,
+that was read from beginning to end while the kernel ran. The value is the mean of these readings.
+For a counter that only grows, it is the growth from the first to the last reading, if there are
+two. The driver counts for the whole GPU: kernels that run at the same time get the same value.
+Kernels that ended before anything was read have no row; a remark says how many. Kernels of 10 ms
+need `--counters=100`; the driver reveals little about shorter ones. Captures of versions that did
+not record when they read have no such file.
 ";
 
 /// The table as it is in `docs/rocprofv3.md`. `command` must be built.

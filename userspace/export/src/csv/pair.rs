@@ -4,7 +4,7 @@ use gputrace_abi::domain::Domain;
 use gputrace_timeline::gpu::GpuTime;
 
 use super::table::{Field, Table};
-use crate::{exporter::ExportError, gpu::Gpus, lengths::Length, output::OutputDir};
+use crate::{exporter::ExportError, gpu::Gpus, output::OutputDir};
 
 /// A column: its name and the function that gets its value.
 pub(super) type Column<T> = (&'static str, for<'a> fn(&Row<'a, T>) -> Field<'a>);
@@ -23,8 +23,6 @@ pub(super) struct Pair {
     domain: Domain,
     pub(super) trace: Table,
     pub(super) quality: Table,
-    /// Rows of the trace of which nothing tells how long they took.
-    unknown: u64,
 }
 
 impl Pair {
@@ -43,7 +41,6 @@ impl Pair {
             domain,
             trace: table("", trace)?,
             quality: table("_quality", quality)?,
-            unknown: 0,
         })
     }
 
@@ -63,7 +60,6 @@ impl Pair {
             self.trace
                 .fields(trace.iter().map(|(_, value)| value(&row)))?;
             row.trace_row = Some(self.trace.rows());
-            self.unknown += u64::from(Length::of(time).is_none());
         }
         self.quality
             .fields(quality.iter().map(|(_, value)| value(&row)))
@@ -71,22 +67,16 @@ impl Pair {
 }
 
 impl Pair {
-    /// What the trace holds, how many rows it lacks and where those are, and of how many it has
-    /// nothing tells how long they took.
+    /// What the trace holds, how many rows it lacks, why, and where those are.
     pub(super) fn content(&self, what: &str) -> String {
         let all = self.quality.rows();
         let mut text = what.to_owned();
         let missing = all.saturating_sub(self.trace.rows());
         if missing > 0 {
             text.push_str(&format!(
-                "; {missing} of {all} without such times are only in *_{}_trace_quality.csv",
+                "; {missing} of {all} are not in it, because how long they took is not known: bounds \
+                 are in *_{}_trace_quality.csv",
                 self.domain.csv_stem()
-            ));
-        }
-        if self.unknown > 0 {
-            text.push_str(&format!(
-                "; how long {} of these took is not known",
-                self.unknown
             ));
         }
         text

@@ -97,8 +97,8 @@ const DISPATCH_QUALITY: &[Column<Dispatch>] = &[
         row.work.origin.outermost.into()
     }),
     ("Submit_Timestamp", |row| row.work.origin.time.into()),
-    ("Start_Timestamp", |row| row.work.time.begin.into()),
-    ("End_Timestamp", |row| row.work.time.end.into()),
+    ("Start_Timestamp", |row| row.work.time.drawn_begin().into()),
+    ("End_Timestamp", |row| row.work.time.drawn_end().into()),
     ("Start_Earliest", |row| {
         row.work.time.begin_window.earliest.into()
     }),
@@ -191,8 +191,8 @@ const COPY_QUALITY: &[Column<Copy>] = &[
         row.work.origin.outermost.into()
     }),
     ("Submit_Timestamp", |row| row.work.origin.time.into()),
-    ("Start_Timestamp", |row| row.work.time.begin.into()),
-    ("End_Timestamp", |row| row.work.time.end.into()),
+    ("Start_Timestamp", |row| row.work.time.drawn_begin().into()),
+    ("End_Timestamp", |row| row.work.time.drawn_end().into()),
     ("Start_Earliest", |row| {
         row.work.time.begin_window.earliest.into()
     }),
@@ -316,11 +316,16 @@ pub(super) fn kernel(row: &Row<'_, Dispatch>, what: fn(&Kernel) -> u32) -> Field
 }
 
 fn start_uncertainty(time: &GpuTime) -> Field<'static> {
-    uncertainty(time.begin, &time.begin_window).into()
+    let begin = time.drawn_begin();
+    begin
+        .and_then(|begin| uncertainty(begin, &time.begin_window))
+        .into()
 }
 
 fn end_uncertainty(time: &GpuTime) -> Field<'static> {
-    uncertainty(time.end, &time.end_window).into()
+    let end = time.drawn_end();
+    end.and_then(|end| uncertainty(end, &time.end_window))
+        .into()
 }
 
 fn length(dispatch: &Dispatch) -> Option<Length> {

@@ -13,9 +13,9 @@
 //!
 //! * of a record: how well its times are known, and the windows in which they lie; whether a call
 //!   had not returned;
-//! * of a process: `untimed`, the dispatches and copies whose times are not real (quality `bounded`
-//!   or `submitted`) and which therefore are not in `buffer_records`; `threads`; `observations`,
-//!   what the kernel did;
+//! * of a process: `untimed`, the dispatches and copies of which nothing tells how long they took,
+//!   and which therefore are not in `buffer_records`: their times are null; `threads`;
+//!   `observations`, what the kernel did;
 //! * of the first process: `document`, the data that belongs to no process: `recording`, `clocks`,
 //!   `functions`, `notices`, `loss` (the account, per domain and CPU) and `end`. A document without
 //!   processes has one with the number 0 for it.
@@ -415,7 +415,7 @@ impl Exporter for JsonExporter {
     }
 }
 
-/// Key under which work waits; it depends on whether its times are real.
+/// Key under which work waits; it depends on whether it is drawn.
 fn array(name: &'static str, drawn: bool) -> &'static str {
     let untimed = UNTIMED.iter().find(|(known, _)| !drawn && *known == name);
     untimed.map_or(name, |(_, waiting)| waiting)

@@ -268,10 +268,14 @@ impl Knowledge {
             submit_timestamp: submitted,
             start_earliest,
             start_latest,
-            start_uncertainty: uncertainty(time.begin, &time.begin_window),
+            start_uncertainty: time
+                .drawn_begin()
+                .and_then(|begin| uncertainty(begin, &time.begin_window)),
             end_earliest,
             end_latest,
-            end_uncertainty: uncertainty(time.end, &time.end_window),
+            end_uncertainty: time
+                .drawn_end()
+                .and_then(|end| uncertainty(end, &time.end_window)),
             duration: length.map(|length| length.ns),
             kernel_class: length.and_then(|length| length.class()),
             estimate_error: length.and_then(|length| length.estimate_error()),
@@ -301,8 +305,9 @@ pub(crate) struct DispatchRecord {
     operation: usize,
     thread_id: u32,
     correlation_id: Correlation,
-    start_timestamp: u64,
-    end_timestamp: u64,
+    /// `None` if it is not drawn, which is only in `untimed`.
+    start_timestamp: Option<u64>,
+    end_timestamp: Option<u64>,
     dispatch_info: DispatchInfo,
     stream_id: Handle,
     gputrace: DispatchNotes,
@@ -317,8 +322,8 @@ impl DispatchRecord {
             operation: DISPATCH_OPERATIONS.len() - 1,
             thread_id: dispatch.origin.tid,
             correlation_id: Correlation::of_dispatch(dispatch, gpus),
-            start_timestamp: dispatch.time.begin,
-            end_timestamp: dispatch.time.end,
+            start_timestamp: dispatch.time.drawn_begin(),
+            end_timestamp: dispatch.time.drawn_end(),
             dispatch_info: info,
             stream_id: Handle {
                 handle: stream.into(),
@@ -358,8 +363,9 @@ pub(crate) struct CopyRecord {
     operation: usize,
     thread_id: u32,
     correlation_id: Correlation,
-    start_timestamp: u64,
-    end_timestamp: u64,
+    /// `None` if it is not drawn, which is only in `untimed`.
+    start_timestamp: Option<u64>,
+    end_timestamp: Option<u64>,
     dst_agent_id: Handle,
     src_agent_id: Handle,
     bytes: u64,
@@ -378,8 +384,8 @@ impl CopyRecord {
             operation: operation.unwrap_or(0),
             thread_id: copy.origin.tid,
             correlation_id: Correlation::of(&copy.origin),
-            start_timestamp: copy.time.begin,
-            end_timestamp: copy.time.end,
+            start_timestamp: copy.time.drawn_begin(),
+            end_timestamp: copy.time.drawn_end(),
             dst_agent_id: agent_id(copy.destination_node),
             src_agent_id: agent_id(copy.source_node),
             bytes: copy.bytes,

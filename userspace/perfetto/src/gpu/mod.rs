@@ -8,8 +8,8 @@
 //!
 //! ```text
 //! Agent 1 (gfx90a)                              one per agent
-//!   COMPUTE Agent 1 QUEUE 1 GPU                 kernels of quality exact and sampled; one or more lanes
-//!   COMPUTE Agent 1 QUEUE 1 GPU, submitted or bounded: length is not the GPU's
+//!   COMPUTE Agent 1 QUEUE 1 GPU                 kernels that are drawn; one or more lanes
+//!   COMPUTE Agent 1 QUEUE 1 GPU, not known how long   marks of the others
 //!   COPY to Agent 1 GPU                         copies to it
 //!   kernels in flight: Agent 1                  submitted and not ended
 //!   copy bytes in flight: Agent 1
@@ -19,8 +19,9 @@
 //! there is a row per stream instead of per queue. A slice is on one row only.
 //!
 //! Categories are rocprofv3's `kernel_dispatch` and `memory_copy`, so that sums over them are sums
-//! of real durations. Slices of other quality have `kernel_dispatch_untimed` and
-//! `memory_copy_untimed`.
+//! of real durations. Work that is not drawn (see [`GpuTime::is_drawn`]) has
+//! `kernel_dispatch_untimed` and `memory_copy_untimed`, and is an instant with its bounds; only what
+//! had not ended is a slice, up to the end of the recording.
 
 mod lanes;
 mod notes;
@@ -301,7 +302,7 @@ fn stream(gpus: &Gpus, origin: &Origin) -> Part {
     }
 }
 
-/// Draws a span, and marks it if it is unfinished.
+/// Draws a span, or a mark if it has no length, and marks it if it is unfinished.
 fn draw<W: Write>(
     out: &mut Sequence<W>,
     rows: &mut Rows,
@@ -318,13 +319,15 @@ fn draw<W: Write>(
     };
     // A slice that takes no time is drawn with 1 ns: its end must come after its begin.
     let (begin, end) = (time.begin, known_end.max(time.begin.saturating_add(1)));
+    let timed = time.is_drawn();
     let key = RowKey {
         work: span.work,
         node: span.node,
         part: span.part,
-        timed: time.is_drawn(),
+        timed,
     };
-    let (place, queue) = rows.place(out, gpus, key, (begin, end), span.native.is_some())?;
+    let drawn = (timed || time.unfinished).then_some((begin, end));
+    let (place, queue) = rows.place(out, gpus, key, drawn, span.native.is_some())?;
     let (kind, track) = match place {
         Place::Slice(track) => (EventType::SliceBegin, track),
         Place::Instant(track) => (EventType::Instant, track),

@@ -188,10 +188,18 @@ pub(super) fn common(
     time: &GpuTime,
 ) {
     annotations.named_text("quality", time.quality.name());
+    let (begin, end) = (time.drawn_begin(), time.drawn_end());
+    let length = Length::of(time);
     for (name, value) in [
-        ("begin_ns", time.begin),
-        ("end_ns", time.end),
-        ("delta_ns", time.end.saturating_sub(time.begin)),
+        ("begin_ns", begin),
+        ("end_ns", end),
+        ("delta_ns", length.map(|length| length.ns)),
+    ] {
+        if let Some(value) = value {
+            annotations.named(name, Value::Uint(value));
+        }
+    }
+    for (name, value) in [
         ("submit_ns", origin.time),
         ("corr_id", origin.caller),
         ("outermost_corr_id", origin.outermost),
@@ -210,31 +218,35 @@ pub(super) fn common(
     if let Some(handle) = origin.stream {
         annotations.named("stream", Value::Pointer(handle));
     }
-    let length = Length::of(time);
     if let Some(class) = length.and_then(|length| length.class()) {
         annotations.named("kernel_class", Value::Uint(class.into()));
     }
     if let Some(error) = length.and_then(|length| length.estimate_error()) {
         annotations.named("estimate_error_ns", Value::Uint(error));
     }
-    if time.is_drawn() && !time.unfinished && length.is_none() {
+    if length.is_none() && !time.unfinished {
         annotations.named_text("duration", "not known: somewhere within the windows");
     }
-    window(annotations, "begin_window", time.begin, &time.begin_window);
-    window(annotations, "end_window", time.end, &time.end_window);
+    window(annotations, "begin_window", begin, &time.begin_window);
+    window(annotations, "end_window", end, &time.end_window);
     if time.unfinished {
         annotations.named_text("unfinished", "the recording stopped");
     }
 }
 
-/// Adds a window; its `uncertainty_ns` is the maximum error of `value`.
-fn window(annotations: &mut Annotations<'_>, name: &'static str, value: u64, window: &Window) {
+/// Adds a window; its `uncertainty_ns` is the maximum error of `value`, if there is one.
+fn window(
+    annotations: &mut Annotations<'_>,
+    name: &'static str,
+    value: Option<u64>,
+    window: &Window,
+) {
     annotations.named_dictionary(name, |entries| {
         entries.named("earliest_ns", Value::Uint(window.earliest));
         if let Some(latest) = window.latest {
             entries.named("latest_ns", Value::Uint(latest));
         }
-        if let Some(uncertainty) = uncertainty(value, window) {
+        if let Some(uncertainty) = value.and_then(|value| uncertainty(value, window)) {
             entries.named("uncertainty_ns", Value::Uint(uncertainty));
         }
     });

@@ -16,8 +16,8 @@ use crate::{
     sequence::Sequence,
 };
 
-/// Suffix of the name of a row whose slices do not have real durations.
-const UNTIMED: &str = "submitted or bounded: length is not the GPU's";
+/// Suffix of the name of a row of work that is not drawn.
+const UNTIMED: &str = "not known how long";
 
 /// Kinds of memory counters.
 #[derive(Clone, Copy, Debug)]
@@ -37,7 +37,7 @@ pub(super) struct RowKey {
     /// Node of the agent.
     pub(super) node: Option<u32>,
     pub(super) part: Part,
-    /// Whether slices have real durations.
+    /// Whether it is drawn as long as it is.
     pub(super) timed: bool,
 }
 
@@ -105,12 +105,12 @@ pub(super) struct Row {
     tracks: Vec<u64>,
 }
 
-/// Where a slice is drawn.
+/// Where work is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
     /// On a track that is free at that time.
     Slice(u64),
-    /// As an instant on this track, because no slice fits.
+    /// As an instant on this track, because it has no length, or no slice fits.
     Instant(u64),
 }
 
@@ -151,15 +151,15 @@ pub(super) struct Rows {
 }
 
 impl Rows {
-    /// A place for `begin..end` in the row `key`, and the interned number of the row's name if
-    /// `native`. If more spans overlap than there are lanes, a timed span gets a track of its own,
-    /// and any other span becomes an instant.
+    /// A place for `span`, begin and end, in the row `key`, and the interned number of the row's
+    /// name if `native`. Without a span it is an instant. If more spans overlap than there are
+    /// lanes, a timed span gets a track of its own, and any other span becomes an instant.
     pub(super) fn place<W: Write>(
         &mut self,
         out: &mut Sequence<W>,
         gpus: &Gpus,
         key: RowKey,
-        (begin, end): (u64, u64),
+        span: Option<(u64, u64)>,
         native: bool,
     ) -> io::Result<(Place, u64)> {
         let number = match self.last {
@@ -175,7 +175,8 @@ impl Rows {
             let title = interner.number(Table::GpuSpecifications, &row.title);
             row.interned = (title, interner.epoch());
         }
-        let place = match row.lanes.place(begin, end) {
+        let lane = span.and_then(|(begin, end)| row.lanes.place(begin, end));
+        let place = match lane {
             Some(lane) => Place::Slice(row.track(out, lane)?),
             None if key.timed => {
                 let track = out.new_track();

@@ -6,7 +6,9 @@ use std::{
 };
 
 use gputrace_capture::counter::Counter;
-use gputrace_export::synthetic::{START, between, dispatch, estimates, events, exact, submitted};
+use gputrace_export::synthetic::{
+    self, START, between, dispatch, estimates, events, exact, submitted,
+};
 use gputrace_timeline::{
     event::{CounterSample, Event},
     gpu::{Copy, Dispatch, Quality},
@@ -19,6 +21,13 @@ use super::{
     trace, trace_with, trace_with_limit,
 };
 use crate::{GpuGrouping, PerfettoOptions};
+
+/// All work, also what is only a mark.
+fn works(decoded: &Decoded) -> Vec<&Shown> {
+    let all = decoded.slices.iter().chain(&decoded.instants);
+    all.filter(|shown| shown.notes.contains_key("quality"))
+        .collect()
+}
 
 fn gpu_slices(decoded: &Decoded) -> Vec<&Shown> {
     let of_gpu = |shown: &&Shown| shown.notes.contains_key("quality");
@@ -46,7 +55,7 @@ fn dispatches(works: impl IntoIterator<Item = Dispatch>) -> Vec<Event> {
 #[test]
 fn only_real_times_are_on_the_tracks_of_gpus() {
     let decoded = trace(&events());
-    let untimed = ", submitted or bounded: length is not the GPU's";
+    let untimed = ", not known how long";
     let rows: BTreeMap<u64, (String, &str)> = (1..=8)
         .map(|id| {
             let shown = by_dispatch(&decoded, id);
@@ -59,7 +68,7 @@ fn only_real_times_are_on_the_tracks_of_gpus() {
         } else {
             "COMPUTE Agent 1 QUEUE 1 GPU"
         };
-        let timed = ![4, 5, 6].contains(id);
+        let timed = ![3, 4, 5, 6].contains(id);
         assert_eq!(row, &format!("{queue}{}", if timed { "" } else { untimed }));
         assert_eq!(
             *category,
@@ -70,7 +79,7 @@ fn only_real_times_are_on_the_tracks_of_gpus() {
             }
         );
     }
-    let copies: BTreeSet<(String, &str)> = gpu_slices(&decoded)
+    let copies: BTreeSet<(String, &str)> = works(&decoded)
         .into_iter()
         .filter(|shown| shown.notes.contains_key("copy_id"))
         .map(|shown| (track_name(&decoded, shown), shown.name.as_str()))
@@ -174,7 +183,7 @@ fn a_kernel_has_everything_that_is_known_of_it() {
 fn estimates_are_annotated_and_what_nothing_tells_says_so() {
     let decoded = trace(&estimates());
     let mut counts = [0; 3];
-    for shown in gpu_slices(&decoded) {
+    for shown in works(&decoded) {
         let notes = [
             "kernel_class",
             "estimate_error_ns",
@@ -190,11 +199,10 @@ fn estimates_are_annotated_and_what_nothing_tells_says_so() {
             [
                 "(none)",
                 "(none)",
-                _,
+                "(none)",
                 "not known: somewhere within the windows",
-                "sampled",
-            ] => counts[1] += 1,
-            ["(none)", "(none)", "0", "(none)", "submitted"] => counts[2] += 1,
+                quality,
+            ] => counts[1 + usize::from(quality == "submitted")] += 1,
             other => panic!("{}: {other:?}", shown.name),
         }
     }
@@ -205,14 +213,50 @@ fn estimates_are_annotated_and_what_nothing_tells_says_so() {
 }
 
 #[test]
+fn only_what_is_known_is_drawn() {
+    let options = PerfettoOptions {
+        native_events: true,
+        ..PerfettoOptions::default()
+    };
+    for decoded in [
+        trace(&synthetic::drawn()),
+        trace_with(&synthetic::drawn(), options),
+    ] {
+        for (id, ns) in synthetic::DRAWN {
+            let shown = by_dispatch(&decoded, id);
+            let is_unfinished = shown.notes.contains_key("unfinished");
+            if let Some(ns) = ns {
+                assert_eq!(shown.end - shown.begin, ns);
+                assert_eq!(shown.note("delta_ns"), ns.to_string());
+                assert_eq!(shown.category, "kernel_dispatch");
+                continue;
+            }
+            assert_eq!(shown.category, "kernel_dispatch_untimed");
+            assert_eq!(shown.end > shown.begin, is_unfinished, "{id}");
+            assert_ne!(shown.note("begin_window.earliest_ns"), "(none)");
+            for time in [
+                "begin_ns",
+                "end_ns",
+                "delta_ns",
+                "end_window.uncertainty_ns",
+            ] {
+                assert_eq!(shown.note(time), "(none)", "{id}: {time}");
+            }
+        }
+        let native = |data: &Option<_>| matches!(data, Some(Data::GpuRenderStageEvent(_)));
+        let drawn = decoded.packets.iter().filter(|packet| native(&packet.data));
+        assert!([0, 3 + 2].contains(&drawn.count()));
+        let untimed = decoded.instants_of("kernel_dispatch_untimed").len();
+        assert_eq!(untimed, 4);
+    }
+}
+
+#[test]
 fn flows_lead_from_both_calls_to_the_gpu() {
     let decoded = trace(&events());
     let with_flow = |id: u64| -> Vec<&Shown> {
-        let ends = decoded
-            .slices
-            .iter()
-            .filter(|shown| shown.flows.contains(&id));
-        ends.collect()
+        let ends = decoded.slices.iter().chain(&decoded.instants);
+        ends.filter(|shown| shown.flows.contains(&id)).collect()
     };
     for (id, call) in [(1, "hipLaunchKernel"), (2, "hsa_signal_store_relaxed")] {
         let ends = with_flow(id);
@@ -272,7 +316,7 @@ proptest! {
                 let (begin, end) = (START + begin, START + begin + length);
                 dispatch(id, begin.saturating_sub(10), match quality {
                     0 => exact(begin, end),
-                    1 => between(Quality::Sampled, begin, end),
+                    1 => synthetic::estimated(begin, end, 0, 1),
                     2 => between(Quality::Bounded, begin, end),
                     _ => submitted(begin, false),
                 })
@@ -286,7 +330,7 @@ proptest! {
             let shown = by_dispatch(&decoded, work.id);
             prop_assert_eq!(shown.inside, None);
             prop_assert_eq!(shown.begin, work.time.begin);
-            if work.time.quality.is_drawn() {
+            if work.time.is_drawn() {
                 prop_assert_eq!(shown.end, work.time.end.max(work.time.begin + 1));
             }
         }
@@ -311,8 +355,8 @@ fn more_at_once_than_there_are_lanes_is_drawn_too() {
             .len(),
         200
     );
-    // Work without a length of its own needs no slice.
-    let decoded = trace(&works(between(Quality::Bounded, START + 10, START + 20)));
+    // What had not ended needs no slice of its own.
+    let decoded = trace(&works(submitted(START + 10, true)));
     let marks = decoded.instants_of("kernel_dispatch_untimed").len();
     assert_eq!((gpu_slices(&decoded).len(), marks), (64, 136));
 }
@@ -417,7 +461,7 @@ fn streams_in_place_of_queues() {
         ..PerfettoOptions::default()
     };
     let (by_queue, by_stream) = (trace(&events()), trace_with(&events(), streams));
-    assert_eq!(gpu_slices(&by_queue).len(), gpu_slices(&by_stream).len());
+    assert_eq!(works(&by_queue).len(), works(&by_stream).len());
     let row = |id| track_name(&by_stream, by_dispatch(&by_stream, id));
     assert_eq!(row(2), "COMPUTE Agent 1 STREAM 0 of process 100 GPU");
     assert_eq!(row(1), "COMPUTE Agent 1 STREAM 1 of process 100 GPU");
@@ -506,7 +550,7 @@ fn native_events_hold_the_same_spans() {
     let decoded = trace(&events());
     let native = |data: &Option<_>| matches!(data, Some(Data::GpuRenderStageEvent(_)));
     assert!(!decoded.packets.iter().any(|packet| native(&packet.data)));
-    assert_eq!(gpu_slices(&decoded).len(), 11);
+    assert_eq!(works(&decoded).len(), 11);
 }
 
 #[test]
@@ -514,7 +558,7 @@ fn forgetting_interned_strings_changes_nothing() {
     let (all, forgetful) = (trace(&events()), trace_with_limit(&events(), 100));
     assert!(forgetful.resets > 5);
     let notes = |decoded: &Decoded| -> Vec<_> {
-        let slices = gpu_slices(decoded).into_iter();
+        let slices = works(decoded).into_iter();
         slices
             .map(|shown| (shown.name.clone(), shown.notes.clone()))
             .collect()
@@ -534,5 +578,5 @@ fn absurd_numbers_do_no_harm() {
         time: exact(1000, 2000),
         ..Copy::default()
     })));
-    assert_eq!(gpu_slices(&trace(&all)).len(), 3);
+    assert_eq!(works(&trace(&all)).len(), 3);
 }

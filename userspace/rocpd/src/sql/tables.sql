@@ -333,7 +333,7 @@ CREATE TABLE gputrace_recording{uuid} (
     value TEXT NOT NULL
 );
 
--- Every dispatch, also those whose times are not known well enough for rocpd_kernel_dispatch.
+-- Every dispatch, also those that are not in rocpd_kernel_dispatch, because how long they took is not known.
 CREATE TABLE gputrace_dispatch{uuid} (
     id INTEGER NOT NULL PRIMARY KEY,            -- dispatch_id
     guid TEXT NOT NULL DEFAULT '{guid}',
@@ -353,8 +353,8 @@ CREATE TABLE gputrace_dispatch{uuid} (
     caller_stack_id INTEGER NOT NULL,           -- of the innermost one that is not HSA's
     outermost_stack_id INTEGER NOT NULL,
     submit BIGINT NOT NULL,
-    start BIGINT NOT NULL,                      -- with bounded and submitted the earliest possible
-    "end" BIGINT NOT NULL,                      -- with bounded the latest proven
+    start BIGINT,                               -- NULL, as "end" and duration, if how long it took is not known
+    "end" BIGINT,
     start_earliest BIGINT NOT NULL,
     start_latest BIGINT,                        -- NULL if nothing proves that it began
     end_earliest BIGINT NOT NULL,
@@ -418,8 +418,8 @@ CREATE TABLE gputrace_copy{uuid} (
     caller_stack_id INTEGER NOT NULL,
     outermost_stack_id INTEGER NOT NULL,
     submit BIGINT NOT NULL,
-    start BIGINT NOT NULL,
-    "end" BIGINT NOT NULL,
+    start BIGINT,
+    "end" BIGINT,
     start_earliest BIGINT NOT NULL,
     start_latest BIGINT,
     end_earliest BIGINT NOT NULL,

@@ -19,5 +19,6 @@ pub(crate) mod ranges;
 pub(crate) mod readings;
 pub mod status;
 pub(crate) mod streams;
+pub(crate) mod undrawn;
 pub(crate) mod unseen;
 pub(crate) mod work;

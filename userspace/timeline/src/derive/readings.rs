@@ -179,7 +179,7 @@ impl Readings {
 
     /// Attaches what was read of a dispatch's agent while it ran; `node` is that agent's.
     pub(crate) fn annotate(&mut self, dispatch: &mut Dispatch, node: Option<u32>) {
-        if self.groups.is_empty() || !dispatch.time.quality.is_drawn() {
+        if self.groups.is_empty() || !dispatch.time.is_drawn() {
             return;
         }
         let (begin, end) = (dispatch.time.begin, dispatch.time.end);

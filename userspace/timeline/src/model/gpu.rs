@@ -37,9 +37,10 @@ impl Quality {
         }
     }
 
-    /// Whether a span of this quality may be drawn among the GPU's own: its length is real.
+    /// Whether begin and end are the exact or most likely times, not bounds. The length between
+    /// them need not be known: see [`GpuTime::is_drawn`].
     #[must_use]
-    pub const fn is_drawn(self) -> bool {
+    pub const fn is_placed(self) -> bool {
         matches!(self, Self::Exact | Self::Sampled)
     }
 }
@@ -77,11 +78,63 @@ pub struct GpuTime {
 }
 
 impl GpuTime {
-    /// Whether begin and end make a span that may be drawn: exact, sampled, or with the mean length
-    /// of its class.
+    /// How much longer than its shortest possible length something between two looks may have
+    /// taken to count as known, as a part of that length: one in this many. The looks then tell the
+    /// length of each to within 10 %, and sums of them to within 5 %.
+    const SLACK: u64 = 10;
+
+    /// Whether how long it took is known, so that its begin and end may be drawn and added up. This
+    /// is the one rule of all outputs: what is not drawn has no begin and no end in them, only
+    /// bounds, and is in no total.
+    ///
+    /// * Exact times are drawn.
+    /// * Work with the mean length of its class is drawn: sums over the class are right to within
+    ///   the error of the mean.
+    /// * Sampled times are drawn if looks bound the length closely. Otherwise the likely end is only
+    ///   the begin of what was seen next, and the time between is not the kernel's.
+    /// * Bounds are never drawn, nor is what had not ended.
     #[must_use]
     pub const fn is_drawn(&self) -> bool {
-        self.quality.is_drawn() || self.estimate.is_some()
+        if self.unfinished {
+            return false;
+        }
+        match self.quality {
+            Quality::Exact => true,
+            Quality::Sampled => self.estimate.is_some() || self.is_bounded_closely(),
+            Quality::Bounded | Quality::Submitted => self.estimate.is_some(),
+        }
+    }
+
+    /// Begin, ns `CLOCK_BOOTTIME`; `None` if it is not drawn ([`GpuTime::is_drawn`]).
+    #[must_use]
+    pub fn drawn_begin(&self) -> Option<u64> {
+        self.is_drawn().then_some(self.begin)
+    }
+
+    /// End, ns `CLOCK_BOOTTIME`; `None` if it is not drawn ([`GpuTime::is_drawn`]).
+    #[must_use]
+    pub fn drawn_end(&self) -> Option<u64> {
+        self.is_drawn().then_some(self.end)
+    }
+
+    /// The shortest and the longest that it can have taken, ns; `None` if nothing proves that it
+    /// has ended.
+    #[must_use]
+    pub const fn proven_length(&self) -> Option<(u64, u64)> {
+        let (Some(begun), Some(ended)) = (self.begin_window.latest, self.end_window.latest) else {
+            return None;
+        };
+        Some((
+            self.end_window.earliest.saturating_sub(begun),
+            ended.saturating_sub(self.begin_window.earliest),
+        ))
+    }
+
+    const fn is_bounded_closely(&self) -> bool {
+        match self.proven_length() {
+            Some((least, most)) => most.saturating_sub(least) <= least / Self::SLACK,
+            None => false,
+        }
     }
 }
 
@@ -410,7 +463,7 @@ pub struct Dispatch {
     pub read_later: bool,
     /// When it ran.
     pub time: GpuTime,
-    /// Counters that were read while it ran, if its times are real ([`Quality::is_drawn`]). Known
+    /// Counters that were read while it ran, if it is drawn ([`GpuTime::is_drawn`]). Known
     /// when the event is emitted.
     pub readings: Vec<Reading>,
 }

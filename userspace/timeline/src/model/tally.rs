@@ -43,6 +43,9 @@ pub struct Tally {
     /// The messages about calls that returned errors, one for each API. Known when the timeline has
     /// ended.
     pub failed_calls: Vec<String>,
+    /// The messages about kernels and about copies that are not drawn, if there are any. Known when
+    /// the timeline has ended.
+    pub undrawn: Vec<String>,
 }
 
 impl Tally {
@@ -106,6 +109,7 @@ impl Tally {
         self.adjusted_ends += other.adjusted_ends;
         self.duplicate_packets += other.duplicate_packets;
         self.failed_calls.extend_from_slice(&other.failed_calls);
+        self.undrawn.extend_from_slice(&other.undrawn);
     }
 
     /// What could not be read, or not as it was; `forgotten` values of arguments are without their

@@ -134,7 +134,7 @@ fn order(evidence: &Evidence<'_>) -> Row {
     for one in evidence
         .matched
         .iter()
-        .filter(|one| one.recorded.time.quality.is_drawn())
+        .filter(|one| one.recorded.time.quality.is_placed())
     {
         let time = one.recorded.time;
         let place = (one.recorded.index, time.begin, time.estimate.is_some());

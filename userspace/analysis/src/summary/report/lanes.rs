@@ -270,7 +270,7 @@ impl Overview {
 
 /// Whether work is drawn; counts it in `counts`: what is not, and all.
 fn drawn(time: &GpuTime, counts: &mut (u64, u64)) -> bool {
-    let is_drawn = time.is_drawn() && !time.unfinished;
+    let is_drawn = time.is_drawn();
     counts.0 += u64::from(!is_drawn);
     counts.1 += 1;
     is_drawn

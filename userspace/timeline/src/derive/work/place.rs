@@ -15,6 +15,8 @@ const AHEAD: usize = 32;
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Placed {
     /// When it most likely began, or the latest begin of an earlier dispatch if that is later, ns.
+    likely: u64,
+    /// The same, but of dispatches that are not drawn only what is proven.
     begin: u64,
     /// When it most likely ended, ns.
     end: u64,
@@ -36,9 +38,14 @@ impl Placed {
             None => first.time,
         };
         let time = self.in_order(time, first.stamped);
-        if time.quality.is_drawn() {
-            self.begin = self.begin.max(time.begin);
-            self.end = self.end.max(time.end);
+        if time.quality.is_placed() {
+            self.likely = self.likely.max(time.begin);
+            // The likely times of what is not drawn are those of looks: they would move what
+            // follows, and cut it short. Only what is proven counts.
+            let begin = time.drawn_begin().unwrap_or(time.begin_window.earliest);
+            let end = time.drawn_end().unwrap_or(time.end_window.earliest);
+            self.begin = self.begin.max(begin);
+            self.end = self.end.max(end);
         }
         time
     }
@@ -51,9 +58,14 @@ impl Placed {
         let (Quality::Sampled, Some(latest)) = (time.quality, time.begin_window.latest) else {
             return time;
         };
+        let before = if time.is_drawn() {
+            self.begin
+        } else {
+            self.likely
+        };
         let begin = time
             .begin
-            .max(self.begin)
+            .max(before)
             .min(stamped)
             .clamp(time.begin_window.earliest.min(latest), latest);
         GpuTime {
@@ -433,6 +445,34 @@ mod tests {
         settled[0].time.begin_window.earliest = 1092 * US;
         let times = placed(&settled, &[None; 3]);
         assert_eq!((times[0].1, times[2].1), (1092, 1090), "stamps stay");
+    }
+
+    #[test]
+    fn what_is_not_drawn_does_not_cut_short_what_follows() {
+        let window = |earliest: u64, latest: u64| Window {
+            earliest: earliest * US,
+            latest: Some(latest * US),
+        };
+        let sampled = GpuTime {
+            quality: Quality::Sampled,
+            begin: 1390 * US,
+            end: 1400 * US,
+            begin_window: window(1001, 1400),
+            end_window: window(1002, 1400),
+            ..GpuTime::default()
+        };
+        let mut settled = settled(&[1000, 1001, 1002], &[]);
+        settled[0].time = sampled;
+        settled[1].time = GpuTime {
+            begin_window: window(1002, 1430),
+            end_window: window(1003, 1430),
+            ..sampled
+        };
+        let times = placed(&settled, &[None, known(Some(80), None), None]);
+        assert!(!times[0].0.is_drawn());
+        let (time, begin, end) = times[1];
+        assert!(time.is_drawn() && begin < 1350, "{time:?}");
+        assert_eq!(end - begin, 80);
     }
 
     #[test]
