@@ -230,7 +230,7 @@ impl Memory {
     }
 
     fn allocated(&mut self, call: &Call, (address, bytes): (u64, u64), node: Option<u32>) {
-        self.hip.placed(call.pid, (address, bytes), node);
+        self.hip.placed(call, (address, bytes), node);
         // Ends an earlier allocation at this address whose free was not seen.
         self.freed(call.pid, address);
         let place = (call.pid, address);

@@ -123,10 +123,13 @@ impl HipMemory {
         !self.waiting.is_empty()
     }
 
-    /// HSA has allocated memory. If a waiting call returned an address in it, that call gets its
-    /// agent.
-    pub(super) fn placed(&mut self, pid: u32, (begin, bytes): (u64, u64), of: Option<u32>) {
-        for done in self.waiting.iter_mut().filter(|done| done.whose.0 == pid) {
+    /// A call of HSA's has allocated memory. If a waiting call around it returned an address in it,
+    /// that call gets its agent. Other calls may have had the same address, earlier or later.
+    pub(super) fn placed(&mut self, hsa: &Call, (begin, bytes): (u64, u64), of: Option<u32>) {
+        let is_around = |done: &&mut Done| {
+            done.whose.0 == hsa.pid && done.begin <= hsa.begin && hsa.end <= done.end
+        };
+        for done in self.waiting.iter_mut().filter(is_around) {
             if let What::Allocated { kind, address, .. } = done.what
                 && kind != Kind::Registered
                 && address

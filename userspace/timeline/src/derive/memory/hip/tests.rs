@@ -240,13 +240,23 @@ fn memory_belongs_to_the_agent_of_which_hsa_gets_it_within_the_call() {
     let other = crate::synthetic::call(1, 1, 1).pid + 1;
     take(&mut memory, &far((10, 20), 1 << 30));
     take(&mut memory, &far((30, 40), (1 << 30) + 4096));
-    memory.placed(other, (1 << 30, 8192), Some(2));
-    memory.placed(other - 1, (1 << 30, 4096), Some(1));
+    // The same address again, on another GPU.
+    take(&mut memory, &far((50, 60), 1 << 30));
+    let mut hsa = |pid, (begin, end), bytes, node| {
+        let call = Call {
+            pid,
+            ..crate::synthetic::call(1, begin, end)
+        };
+        memory.placed(&call, (1 << 30, bytes), Some(node));
+    };
+    hsa(other, (12, 18), 8192, 2);
+    hsa(other - 1, (12, 18), 4096, 1);
+    hsa(other - 1, (52, 58), 4096, 3);
     let nodes: Vec<_> = settle(&mut memory)
         .iter()
         .map(|one| one.get("node").map(ToString::to_string))
         .collect();
-    assert_eq!(nodes, [Some("1".to_owned()), None]);
+    assert_eq!(nodes, [Some("1".to_owned()), None, Some("3".to_owned())]);
 }
 
 proptest! {
