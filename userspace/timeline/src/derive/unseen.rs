@@ -57,15 +57,17 @@ const WORK: [Domain; 3] = [
 const MOST_EVENTS: usize = 1 << 12;
 
 /// Functions other than launches that matter here, by name without `_spt`.
-const FUNCTIONS: [(&str, What); 11] = [
+const FUNCTIONS: [(&str, What); 13] = [
     ("hipCtxSynchronize", What::WaitsForDevice),
     ("hipDeviceSynchronize", What::WaitsForDevice),
+    ("hipEventQuery", What::WaitsForEvent),
     ("hipEventRecord", What::RecordsEvent),
     ("hipEventRecordWithFlags", What::RecordsEvent),
     ("hipEventSynchronize", What::WaitsForEvent),
     ("hipMemcpy", What::CopiesByKind),
     ("hipMemcpyDtoH", What::WaitsForStream),
     ("hipMemcpyWithStream", What::CopiesByKind),
+    ("hipStreamQuery", What::WaitsForStream),
     ("hipStreamSynchronize", What::WaitsForStream),
     ("hsa_amd_memory_fill", What::ByRocr),
     ("hsa_memory_copy", What::ByRocr),
@@ -97,7 +99,7 @@ struct Function {
 #[derive(Clone, Copy, Debug)]
 enum What {
     Launches(Launch),
-    /// Returns when everything in its stream has ended.
+    /// Succeeds when everything in its stream has ended.
     WaitsForStream,
     /// So does this, if it copies to the host: the fourth argument is `hipMemcpyKind`.
     CopiesByKind,
@@ -105,7 +107,7 @@ enum What {
     WaitsForDevice,
     /// Puts the event in the first argument into its stream.
     RecordsEvent,
-    /// Returns when everything before the event in the first argument has ended.
+    /// Succeeds when everything before the event in the first argument has ended.
     WaitsForEvent,
     /// ROCr does it with the processor or on queues of its own, which are not seen. The third
     /// argument is 0 if there is nothing to do.
@@ -262,7 +264,7 @@ impl Unseen {
         let lost_packets = ledger.map_or(0, |ledger| lost(ledger, &PACKETS));
         let misses = |process: &Process| {
             let seen = process.dispatched.saturating_add(lost_packets);
-            process.launched.saturating_sub(seen) * FEW > process.launched
+            process.launched > seen && (process.launched - seen) * FEW >= process.launched
         };
         for (pid, process) in &self.processes {
             let (launched, dispatched) = (process.launched, process.dispatched);

@@ -250,7 +250,10 @@ impl Copies {
             )
         });
         let processor = (by_cpu > 0).then(|| {
-            format!("for {by_cpu} no GPU did anything, so HIP made them with the processor")
+            format!(
+                "for {by_cpu} no work of a GPU was seen, so most likely HIP made them with the \
+                 processor"
+            )
         });
         let ways: Vec<String> = kernels.into_iter().chain(processor).collect();
         let more = match forgotten {

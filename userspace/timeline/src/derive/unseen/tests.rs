@@ -6,10 +6,12 @@ use crate::{
     synthetic::call,
 };
 
-const NAMES: [&str; 12] = [
+const NAMES: [&str; 14] = [
     "hipLaunchKernel",
     "hipDeviceSynchronize",
     "hipStreamSynchronize",
+    "hipStreamQuery",
+    "hipEventQuery",
     "hipMemcpy",
     "hipStreamBeginCapture",
     "hipStreamEndCapture",
@@ -95,6 +97,20 @@ fn launches_without_dispatches_are_said_once() {
 }
 
 #[test]
+fn one_missing_in_a_hundred_is_said() {
+    let said_of = |launches: usize| {
+        let mut unseen = unseen();
+        calls(
+            &mut unseen,
+            &[&vec![("hipLaunchKernel", LAUNCH); launches][..], &[WAIT]].concat(),
+        );
+        dispatched(&mut unseen, launches - 1);
+        remarks(&unseen).len()
+    };
+    assert_eq!((said_of(100), said_of(101)), (1, 0));
+}
+
+#[test]
 fn only_what_was_waited_for_must_have_been_submitted() {
     assert_eq!(said(0, &[]), Vec::<String>::new());
     assert_eq!(said(0, &[("hipStreamSynchronize", [0; 6])]).len(), 1);
@@ -111,6 +127,9 @@ fn only_what_was_waited_for_must_have_been_submitted() {
     ];
     assert_eq!(said(0, &event).len(), 1);
     assert_eq!(said(0, &event[1..]), Vec::<String>::new());
+    // Polling until it succeeds is waiting, too.
+    assert_eq!(said(0, &[("hipStreamQuery", [0; 6])]).len(), 1);
+    assert_eq!(said(0, &[event[0], ("hipEventQuery", [0xe; 6])]).len(), 1);
     // A capture that began before the recording.
     let captured = [("hipStreamEndCapture", [0x50; 6]), WAIT];
     assert_eq!(said(0, &captured), Vec::<String>::new());

@@ -98,7 +98,8 @@ fn each_way_is_counted() {
         said(&copies).unwrap(),
         "Of 7 copies that programs asked for (hipMemcpy and the like), 1 is among the recorded \
          copies: HIP made 3 with kernels (__amd_rocclr_copyBuffer and the like), which are among \
-         the kernels, and for 3 no GPU did anything, so HIP made them with the processor."
+         the kernels, and for 3 no work of a GPU was seen, so most likely HIP made them with the \
+         processor."
     );
 }
 
@@ -138,12 +139,16 @@ fn work_of_unknown_calls_may_be_theirs() {
         asked(&mut copies, number, "hipMemcpyDtoD", 0);
     }
     by_engine(&mut copies, 0);
-    assert!(said(&copies).unwrap().contains("for 2 no GPU"));
+    assert!(
+        said(&copies)
+            .unwrap()
+            .contains("for 2 no work of a GPU was seen")
+    );
     assert!(
         copies
             .remark(1, |_| false)
             .unwrap()
-            .contains("for 1 no GPU")
+            .contains("for 1 no work of a GPU was seen")
     );
     assert_eq!(copies.remark(2, |_| false), None);
     assert_eq!(copies.remark(0, |_| true), None);
@@ -160,7 +165,11 @@ fn work_that_a_thread_of_hip_submits_may_be_theirs() {
     asked(&mut copies, 11, "hsa_amd_memory_async_copy", 0);
     asked(&mut copies, 12, "hsa_amd_memory_async_copy", 0);
     by_kernel(&mut copies, 12, Some(KERNEL));
-    assert!(said(&copies).unwrap().contains("for 1 no GPU"));
+    assert!(
+        said(&copies)
+            .unwrap()
+            .contains("for 1 no work of a GPU was seen")
+    );
     by_engine(&mut copies, 12);
     assert_eq!(said(&copies), None);
 }
