@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use gputrace_abi::gpu::{self, packet_flags, role};
 use gputrace_capture::gpu::AgentKind;
+use gputrace_text::tables::plural;
 
 use crate::{
     derive::work::{
@@ -251,10 +252,11 @@ impl Unproven {
         if all == 0 {
             return None;
         }
-        let mut text = format!("It was not seen where all memory of {all} copies is.");
+        let of = plural(all, "copy", "copies");
+        let mut text = format!("It was not seen where all memory of {of} is.");
         if by_agents > 0 {
             text.push_str(&format!(
-                " {by_agents} of them have the direction of the agents that their calls name."
+                " The direction of {by_agents} is that of the agents that their calls name."
             ));
         }
         if unknown > 0 {

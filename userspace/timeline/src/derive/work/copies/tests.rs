@@ -207,7 +207,11 @@ fn what_is_not_proven_is_counted() {
         unproven.count(known_by);
     }
     let remark = unproven.remark().unwrap();
-    for part in ["memory of 3 copies", " 2 of them", "direction of 1 is"] {
+    for part in [
+        "memory of 3 copies",
+        "direction of 2 is",
+        "direction of 1 is",
+    ] {
         assert!(remark.contains(part), "{part} is not in: {remark}");
     }
 }
