@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 
 use gputrace_capture::meta::Notice;
 use gputrace_timeline::{
-    WORK_NOT_SEEN,
+    COLLECTION_PERIOD, WORK_NOT_SEEN,
     gpu::{Dispatch, QueueInfo},
     is_remark,
 };
@@ -56,9 +56,11 @@ impl Agents {
         }
     }
 
-    /// Learns of a remark: it may say that some work was not seen.
+    /// Learns of a remark: it may say that some work was not seen, or that there are times in which
+    /// nothing was recorded.
     pub fn notice(&mut self, notice: &Notice) {
-        self.is_partial |= is_remark(&notice.text, WORK_NOT_SEEN);
+        let partial = [WORK_NOT_SEEN, COLLECTION_PERIOD];
+        self.is_partial |= partial.iter().any(|one| is_remark(&notice.text, one));
     }
 
     /// Learns of a queue.
