@@ -1,9 +1,11 @@
 //! User-space half of `ebpf/kernel`: names and lifetimes of processes and threads, loaded with aya.
 
+use std::io;
+
 use aya::{
     Ebpf, EbpfLoader, Pod,
     maps::{HashMap, MapData, PerCpuArray, RingBuf},
-    programs::RawTracePoint,
+    programs::{ProgramError, RawTracePoint},
 };
 use gputrace_abi::{config::KernelConfig, counters::TaskCounters};
 
@@ -98,9 +100,7 @@ impl Tasks {
                 })?
                 .try_into()
                 .map_err(|error| refused("find a program", &error))?;
-            program
-                .load()
-                .map_err(|error| refused(&format!("load program {name}"), &error))?;
+            load(program).map_err(|error| refused(&format!("load program {name}"), &error))?;
             program
                 .attach(name)
                 .map_err(|error| refused(&format!("attach to raw tracepoint {name}"), &error))?;
@@ -177,6 +177,26 @@ impl Tasks {
     }
 }
 
+/// How often a program is loaded at most, as by libbpf.
+const LOADS: u32 = 5;
+
+/// Loads a program. While a signal waits, for example when this process is stopped and continued,
+/// the verifier gives up with `EAGAIN`; libbpf then tries again, but aya does not.
+fn load(program: &mut RawTracePoint) -> Result<(), ProgramError> {
+    let was_interrupted = |error: &ProgramError| match error {
+        ProgramError::LoadError { io_error, .. } => io_error.kind() == io::ErrorKind::WouldBlock,
+        _ => false,
+    };
+    let mut result = program.load();
+    for _ in 1..LOADS {
+        if !result.as_ref().is_err_and(was_interrupted) {
+            break;
+        }
+        result = program.load();
+    }
+    result
+}
+
 /// Converts an error of aya.
 fn refused(action: &str, error: &(dyn std::error::Error + 'static)) -> ProbeError {
     let mut causes = vec![error.to_string()];
@@ -184,8 +204,8 @@ fn refused(action: &str, error: &(dyn std::error::Error + 'static)) -> ProbeErro
     let mut denied = false;
     while let Some(source) = next {
         denied |= source
-            .downcast_ref::<std::io::Error>()
-            .is_some_and(|io| io.kind() == std::io::ErrorKind::PermissionDenied);
+            .downcast_ref::<io::Error>()
+            .is_some_and(|io| io.kind() == io::ErrorKind::PermissionDenied);
         causes.push(source.to_string());
         next = source.source();
     }

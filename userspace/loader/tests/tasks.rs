@@ -51,6 +51,36 @@ fn comm(task: &Task) -> String {
     String::from_utf8_lossy(&task.comm[..end]).into_owned()
 }
 
+/// The kernel gives up checking a program when a signal waits, as after SIGCONT.
+#[test]
+fn signals_do_not_keep_programs_from_loading() {
+    /// Signals for each time that the programs are loaded: fewer than the tries for one program.
+    const SIGNALS: u32 = 3;
+    extern "C" fn ignore(_: libc::c_int) {}
+    let handler: extern "C" fn(libc::c_int) = ignore;
+    // SAFETY: the handler does nothing, so it may run at any time.
+    unsafe { libc::signal(libc::SIGUSR1, handler as libc::sighandler_t) };
+    let (pid, tid) = (std::process::id(), rustix::thread::gettid());
+    for times in 0..40 {
+        let signals = std::thread::spawn(move || {
+            for _ in 0..SIGNALS {
+                std::thread::sleep(Duration::from_micros(50 * times));
+                // SAFETY: it sends a signal that has a handler to a thread that waits for this one.
+                let sent = unsafe {
+                    let (pid, tid) = (pid.cast_signed(), tid.as_raw_nonzero().get());
+                    libc::syscall(libc::SYS_tgkill, pid, tid, libc::SIGUSR1)
+                };
+                assert_eq!(sent, 0);
+            }
+        });
+        let loaded = load(false);
+        signals.join().unwrap();
+        if loaded.is_none() {
+            return;
+        }
+    }
+}
+
 #[test]
 fn a_process_and_a_thread_from_birth_to_end() {
     let Some(mut tasks) = load(false) else { return };
