@@ -73,10 +73,14 @@ pub(crate) struct RecordArgs {
     pub(crate) domains: DomainArgs,
 
     /// Trace only functions whose names match this regular expression.
+    ///
+    /// `A|B` matches both. If the option is given twice, the last one counts.
     #[arg(long, value_name = "REGEX", help_heading = "What to trace")]
     pub(crate) include: Option<Regex>,
 
     /// Do not trace functions whose names match this regular expression.
+    ///
+    /// If the option is given twice, the last one counts.
     #[arg(long, value_name = "REGEX", help_heading = "What to trace")]
     pub(crate) exclude: Option<Regex>,
 
