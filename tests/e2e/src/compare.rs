@@ -103,6 +103,23 @@ pub fn compare_if(
     trace: &Trace,
     expected: impl Fn(&LoggedCall) -> bool,
 ) -> Comparison {
+    compare_all(log, trace, &expected, false)
+}
+
+/// As [`compare`], of a program that a signal killed in the middle of its calls. The last call of a
+/// thread may be logged although it was not made, and may have returned although the log has no end
+/// of it.
+#[must_use]
+pub fn compare_killed(log: &CallLog, trace: &Trace) -> Comparison {
+    compare_all(log, trace, &|call: &LoggedCall| call.end.is_some(), true)
+}
+
+fn compare_all(
+    log: &CallLog,
+    trace: &Trace,
+    expected: &impl Fn(&LoggedCall) -> bool,
+    is_killed: bool,
+) -> Comparison {
     let mut comparison = Comparison::default();
     let recorded = trace.by_thread();
     let nothing = (Vec::new(), Vec::new());
@@ -113,14 +130,29 @@ pub fn compare_if(
     for thread in threads {
         let logged = log.threads.get(thread).unwrap_or(&nothing.0);
         let calls = recorded.get(thread).unwrap_or(&nothing.1);
-        compare_thread(*thread, logged, calls, trace, &expected, &mut comparison);
+        let logged = Logged {
+            calls: logged,
+            is_killed,
+        };
+        compare_thread(*thread, logged, calls, trace, expected, &mut comparison);
     }
     comparison
 }
 
+/// The logged calls of a thread.
+#[derive(Clone, Copy)]
+struct Logged<'a> {
+    calls: &'a [LoggedCall],
+    /// Whether its process was killed by a signal.
+    is_killed: bool,
+}
+
 fn compare_thread(
     thread: ThreadId,
-    logged: &[LoggedCall],
+    Logged {
+        calls: logged,
+        is_killed,
+    }: Logged<'_>,
     recorded: &[&Call],
     trace: &Trace,
     expected: &impl Fn(&LoggedCall) -> bool,
@@ -140,7 +172,8 @@ fn compare_thread(
             open.pop();
         }
         let what = || format!("call {index} of thread {thread:?}, {}", describe(call));
-        let candidate = candidate(call, recorded, &used, trace);
+        let may_have_returned = is_killed && index + 1 == logged.len();
+        let candidate = candidate(call, recorded, &used, trace, may_have_returned);
         found.push(candidate);
         let Some(position) = candidate else {
             if expected(call) {
@@ -189,7 +222,14 @@ fn compare_thread(
 }
 
 /// The first unused recorded call of the same function within the logged call's times.
-fn candidate(call: &LoggedCall, recorded: &[&Call], used: &[bool], trace: &Trace) -> Option<usize> {
+/// `may_have_returned` says whether a call without end in the log can have returned.
+fn candidate(
+    call: &LoggedCall,
+    recorded: &[&Call],
+    used: &[bool],
+    trace: &Trace,
+    may_have_returned: bool,
+) -> Option<usize> {
     let begin = recorded.partition_point(|other| other.begin < call.begin);
     let until = call.end.unwrap_or(u64::MAX);
     (begin..recorded.len())
@@ -202,6 +242,7 @@ fn candidate(call: &LoggedCall, recorded: &[&Call], used: &[bool], trace: &Trace
                 (Some(end), CallEnd::Returned(_)) => other.end <= end,
                 (_, CallEnd::RecordingStopped | CallEnd::NotSeen) => true,
                 (None, CallEnd::ThreadExited | CallEnd::Executed) => true,
+                (None, CallEnd::Returned(_)) => may_have_returned,
                 _ => false,
             };
             !used[*index] && ends && trace.is_call_of(other, &call.name)
@@ -469,6 +510,22 @@ mod tests {
             call.how = CallEnd::ThreadExited;
         }
         compare(&log, &trace(calls)).assert_exact();
+    }
+
+    #[test]
+    fn of_a_killed_program_the_last_call_may_have_returned() {
+        let calls = vec![
+            recorded(0, 11, 19, (1, 0, 0)),
+            recorded(1, 31, 39, (2, 0, 0)),
+        ];
+        let killed = |calls: Vec<LoggedCall>, recorded: Vec<Call>| {
+            compare_killed(&log(calls), &trace(recorded))
+        };
+        let logs = |end| vec![logged("hipA", 10, end), logged("hipB", 30, None)];
+        killed(logs(Some(20)), calls.clone()).assert_exact();
+        killed(logs(Some(20)), calls[..1].to_vec()).assert_exact();
+        let wrong = killed(logs(None), calls).wrong.len();
+        assert_eq!(wrong, 1, "only the last one");
     }
 
     #[test]

@@ -7,7 +7,7 @@ use gputrace_capture::meta::EndReason;
 use gputrace_e2e::{
     Bench, CallLog, Running, Trace,
     bench::figure,
-    compare::compare_if,
+    compare::{compare_if, compare_killed},
     csvout, kernel,
     process::{PATIENCE, eventually, now},
     trace::last_epoch,
@@ -186,8 +186,7 @@ fn ctrl_c_in_the_terminal() {
         );
         trace.assert_sound(&reason.unwrap_or_default());
         trace.assert_lossless();
-        // The last call may have been logged, but not made, when the program died.
-        compare_if(&bench.log(), &trace, |call| call.end.is_some()).assert_exact();
+        compare_killed(&bench.log(), &trace).assert_exact();
         for rest in ["_hip_api_trace.csv", "_loss.csv", "_results.pftrace"] {
             assert!(
                 outputs.file(rest).exists(),
