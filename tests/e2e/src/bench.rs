@@ -9,8 +9,8 @@ use std::{
 };
 
 use rustix::{
-    process::Signal,
-    thread::{CpuSet, sched_getaffinity},
+    process::{Pid, Signal},
+    thread::{CpuSet, sched_getaffinity, sched_setaffinity},
 };
 use tempfile::TempDir;
 
@@ -153,23 +153,22 @@ impl Bench {
     /// # Panics
     /// If gputrace fails.
     #[must_use]
-    pub fn launch_with_full_rings(&self, outputs: &Outputs, threads: usize) -> String {
+    pub fn attach_with_full_rings(&self, outputs: &Outputs, threads: usize) -> String {
+        let mut program = self.start(&["synthetic/synthetic", "block", &threads.to_string()]);
         // One ring has to take all, however many processors there are.
         let cpus = sched_getaffinity(None).expect("this thread's processors");
-        let cpu = (0..CpuSet::MAX_CPU).find(|cpu| cpus.is_set(*cpu));
-        let mut command = self.gputrace(outputs);
-        command
-            .args(["--ring-size", "4KiB", "--", "taskset", "--cpu-list"])
-            .arg(cpu.unwrap_or_default().to_string())
-            .arg(self.program("synthetic/synthetic"))
-            .args(["block", &threads.to_string()]);
-        let mut gputrace = Running::start("gputrace", &mut command);
-        gputrace.wait_for_stdout("ready");
+        let first = (0..CpuSet::MAX_CPU).find(|cpu| cpus.is_set(*cpu));
+        let mut one = CpuSet::new();
+        one.set(first.unwrap_or_default());
+        let pid = Pid::from_raw(program.pid().cast_signed());
+        sched_setaffinity(pid, &one).expect("a processor of this thread's");
+        let mut gputrace = self.attach(outputs, &["--ring-size", "4KiB"], &[program.pid()]);
         gputrace.signal(Signal::STOP);
-        gputrace.send("go");
-        gputrace.wait_for_stdout("inside");
+        program.send("go");
+        program.wait_for_stdout("inside");
         gputrace.signal(Signal::CONT);
-        gputrace.close_stdin();
+        program.close_stdin();
+        program.finish();
         gputrace.finish();
         gputrace.stderr()
     }

@@ -59,7 +59,7 @@ fn ring_full() {
         return;
     };
     let outputs = bench.outputs(0);
-    let _ = bench.launch_with_full_rings(&outputs, THREADS);
+    let _ = bench.attach_with_full_rings(&outputs, THREADS);
     let trace = outputs.trace();
     trace.assert_sound(&EndReason::TargetsGone);
     let comparison = compare(&bench.log(), &trace);

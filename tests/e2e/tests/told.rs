@@ -180,7 +180,7 @@ fn full_rings_and_expensive_probes_are_told_with_what_helps() {
     let Some(bench) = Bench::privileged() else {
         return;
     };
-    let stderr = bench.launch_with_full_rings(&bench.outputs(0), 200);
+    let stderr = bench.attach_with_full_rings(&bench.outputs(0), 200);
     let last = stderr
         .lines()
         .find(|line| line.contains("calls seen"))
