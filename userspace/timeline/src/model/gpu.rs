@@ -80,7 +80,7 @@ pub struct GpuTime {
 impl GpuTime {
     /// How much longer than its shortest possible length something between two looks may have
     /// taken to count as known, as a part of that length: one in this many. The looks then tell the
-    /// length of each to within 10 %, and sums of them to within 5 %.
+    /// length of each, and so sums of them, to within 10 %.
     const SLACK: u64 = 10;
 
     /// Whether how long it took is known, so that its begin and end may be drawn and added up. This
