@@ -187,10 +187,10 @@ pub fn queue_id(number: u32) -> u64 {
     u64::from(number) + 1
 }
 
-/// Maximum error of `value`, ns; `None` if it has no upper bound.
+/// Maximum error of `value`, a drawn time, ns; `None` if it is not drawn or has no upper bound.
 #[must_use]
-pub fn uncertainty(value: u64, window: &Window) -> Option<u64> {
-    let latest = window.latest?;
+pub fn uncertainty(value: Option<u64>, window: &Window) -> Option<u64> {
+    let (value, latest) = (value?, window.latest?);
     Some(
         value
             .saturating_sub(window.earliest)
@@ -283,8 +283,9 @@ mod tests {
     #[test]
     fn uncertainty_is_the_greater_distance() {
         let window = |earliest, latest| Window { earliest, latest };
-        assert_eq!(uncertainty(10, &window(8, Some(15))), Some(5));
-        assert_eq!(uncertainty(10, &window(0, Some(10))), Some(10));
-        assert_eq!(uncertainty(10, &window(8, None)), None);
+        assert_eq!(uncertainty(Some(10), &window(8, Some(15))), Some(5));
+        assert_eq!(uncertainty(Some(10), &window(0, Some(10))), Some(10));
+        assert_eq!(uncertainty(Some(10), &window(8, None)), None);
+        assert_eq!(uncertainty(None, &window(8, Some(15))), None);
     }
 }

@@ -289,18 +289,13 @@ impl Otf2Exporter {
             (time.begin, time.begin)
         };
         let length = Length::of(time);
-        // Without times of its own it has no errors of them.
-        let known = |value, window| {
-            uncertainty(value, window)
-                .filter(|_| drawn)
-                .unwrap_or(u64::MAX)
-        };
+        let known = |value, window| uncertainty(value, window).unwrap_or(u64::MAX);
         let span = Span {
             begin,
             end,
             correlation: origin.innermost,
-            start_uncertainty: known(time.begin, &time.begin_window),
-            end_uncertainty: known(time.end, &time.end_window),
+            start_uncertainty: known(time.drawn_begin(), &time.begin_window),
+            end_uncertainty: known(time.drawn_end(), &time.end_window),
             region: self.content.definitions.region(name, category, role),
             depth: 0,
             quality: quality(time.quality),

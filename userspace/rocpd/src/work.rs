@@ -57,8 +57,8 @@ impl Ext {
         let length = Length::of(time);
         Self {
             quality: time.quality.name(),
-            start_uncertainty: uncertainty(time.begin, &time.begin_window),
-            end_uncertainty: uncertainty(time.end, &time.end_window),
+            start_uncertainty: uncertainty(time.drawn_begin(), &time.begin_window),
+            end_uncertainty: uncertainty(time.drawn_end(), &time.end_window),
             kernel_class: length.and_then(|length| length.class()),
             estimate_error: length.and_then(|length| length.estimate_error()),
         }

@@ -316,16 +316,11 @@ pub(super) fn kernel(row: &Row<'_, Dispatch>, what: fn(&Kernel) -> u32) -> Field
 }
 
 fn start_uncertainty(time: &GpuTime) -> Field<'static> {
-    let begin = time.drawn_begin();
-    begin
-        .and_then(|begin| uncertainty(begin, &time.begin_window))
-        .into()
+    uncertainty(time.drawn_begin(), &time.begin_window).into()
 }
 
 fn end_uncertainty(time: &GpuTime) -> Field<'static> {
-    let end = time.drawn_end();
-    end.and_then(|end| uncertainty(end, &time.end_window))
-        .into()
+    uncertainty(time.drawn_end(), &time.end_window).into()
 }
 
 fn length(dispatch: &Dispatch) -> Option<Length> {

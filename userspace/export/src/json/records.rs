@@ -268,14 +268,10 @@ impl Knowledge {
             submit_timestamp: submitted,
             start_earliest,
             start_latest,
-            start_uncertainty: time
-                .drawn_begin()
-                .and_then(|begin| uncertainty(begin, &time.begin_window)),
+            start_uncertainty: uncertainty(time.drawn_begin(), &time.begin_window),
             end_earliest,
             end_latest,
-            end_uncertainty: time
-                .drawn_end()
-                .and_then(|end| uncertainty(end, &time.end_window)),
+            end_uncertainty: uncertainty(time.drawn_end(), &time.end_window),
             duration: length.map(|length| length.ns),
             kernel_class: length.and_then(|length| length.class()),
             estimate_error: length.and_then(|length| length.estimate_error()),

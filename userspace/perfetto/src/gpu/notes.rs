@@ -246,7 +246,7 @@ fn window(
         if let Some(latest) = window.latest {
             entries.named("latest_ns", Value::Uint(latest));
         }
-        if let Some(uncertainty) = value.and_then(|value| uncertainty(value, window)) {
+        if let Some(uncertainty) = uncertainty(value, window) {
             entries.named("uncertainty_ns", Value::Uint(uncertainty));
         }
     });
