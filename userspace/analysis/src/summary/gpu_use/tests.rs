@@ -172,16 +172,18 @@ fn depths_have_proven_bounds() {
     assert_eq!(gpu.queues[&0].deepest_range(), (1.0, 2.0));
 }
 
+fn notice(time: u64, text: String) -> Event {
+    Event::Notice(gputrace_capture::meta::Notice { time, text })
+}
+
 #[test]
 fn between_collection_periods_gpus_are_not_idle() {
     let mut summary = crate::summary::Summary::default();
     for (number, begin) in [(1, START), (2, START + 1_000_000)] {
         let work = dispatch(number, begin, exact(begin + 10, begin + 20));
         summary.event(&Event::Dispatch(Box::new(work)));
-        summary.event(&Event::Notice(gputrace_capture::meta::Notice {
-            time: begin,
-            text: format!("{} {number} begins.", gputrace_timeline::COLLECTION_PERIOD),
-        }));
+        let text = format!("{} {number} begins.", gputrace_timeline::COLLECTION_PERIOD);
+        summary.event(&notice(begin, text));
     }
     summary.finish();
     let text = summary.to_string();
@@ -194,10 +196,8 @@ fn a_remark_on_unseen_work_makes_lower_bounds() {
     let mut summary = crate::summary::Summary::default();
     let work = dispatch(1, START, exact(START + 10, START + 20));
     summary.event(&Event::Dispatch(Box::new(work)));
-    summary.event(&Event::Notice(gputrace_capture::meta::Notice {
-        time: START,
-        text: format!("{}: 3 of 100.", gputrace_timeline::WORK_NOT_SEEN),
-    }));
+    let text = format!("{}: 3 of 100.", gputrace_timeline::WORK_NOT_SEEN);
+    summary.event(&notice(START, text));
     summary.finish();
     let text = summary.to_string();
     assert!(
