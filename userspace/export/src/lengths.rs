@@ -2,10 +2,10 @@
 //!
 //! An exact duration has no error. A duration that is its class's mean has that mean's standard
 //! error, which all dispatches of the class share: errors within one class add up, those of
-//! different classes are independent. A duration between two looks counts as known if they bound it
-//! closely. A window in which a kernel may have run for no time at all says nothing, however long it
-//! is. All other work has no known duration: it is counted, and sums say that they cover only the
-//! rest. What is known is what is drawn, by [`GpuTime::is_drawn`].
+//! different classes are independent. A duration between two looks counts as known if the looks
+//! bound it closely. A window in which a kernel may have run for no time at all says nothing,
+//! however long it is. All other work has no known duration: it is counted, and sums say that they
+//! cover only the rest. A duration is known exactly if the work is drawn ([`GpuTime::is_drawn`]).
 
 use std::collections::BTreeMap;
 

@@ -19,9 +19,9 @@
 //! neither waits for the other, are on further locations whose names end in `(overlapping 2)` and
 //! so on.
 //!
-//! Dispatches and copies of which nothing tells how long they took are regions without duration, at
-//! the time of their submission, in the category `untimed`, on locations `Thread TID, Untimed work`:
-//! no reader counts them as GPU time.
+//! Dispatches and copies whose duration is not known are regions without duration, at the time of
+//! their submission, in the category `untimed`, on locations `Thread TID, Untimed work`: no reader
+//! counts them as GPU time.
 //!
 //! The account of losses is in the archive's property `GPUTRACE::LOSS` (JSON), data about the
 //! recording in `GPUTRACE::RECORDING`, and remarks in `GPUTRACE::NOTICES`; `otf2-print -A` shows

@@ -37,10 +37,10 @@
 //!   | `tid` | thread id |
 //!   | `begin_ns`, `end_ns` | exact times; only where the slice had to be moved (module `nesting`) |
 //! * **GPU work**: slices named like the kernel, in category `kernel_dispatch`, or like the
-//!   direction of the copy, in category `memory_copy`. Only spans whose lengths are known are on the
-//!   GPU's own tracks. The others are marks without length on tracks that say so, in categories with
-//!   the suffix `_untimed`; work that had not ended is drawn there up to the end of the recording
-//!   and marked like an unfinished call. Annotations, besides `kind`, `pid` and `tid`:
+//!   direction of the copy, in category `memory_copy`. Only spans of known duration are on the GPU's
+//!   own tracks. The others are marks without length on tracks that say so, in categories with the
+//!   suffix `_untimed`; work that had not ended is drawn there up to the end of the recording and
+//!   marked like an unfinished call. Annotations, besides `kind`, `pid` and `tid`:
 //!
 //!   | name | value |
 //!   |---|---|

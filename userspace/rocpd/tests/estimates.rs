@@ -138,8 +138,8 @@ fn only_what_is_known_is_drawn() {
     // Each has its bounds.
     let bounds = "SELECT count(start_earliest + end_earliest) FROM gputrace_dispatch";
     assert_eq!(number(&database, bounds), 8);
-    let top = "SELECT printf('%d %d %.1f %.1f', total_calls, unknown_calls, total_duration, average) \
-               FROM top_kernels";
+    let top = "SELECT printf('%d %d %.1f %.1f', total_calls, unknown_calls, total_duration, \
+               average) FROM top_kernels";
     assert_eq!(text(&database, top), "8 5 70.4 23.5");
     let busy = "SELECT ifnull(Busy, 'not known') FROM busy WHERE agent_id = 1";
     assert_eq!(text(&database, busy), "not known");

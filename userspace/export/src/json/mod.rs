@@ -13,9 +13,8 @@
 //!
 //! * of a record: how well its times are known, and the windows in which they lie; whether a call
 //!   had not returned;
-//! * of a process: `untimed`, the dispatches and copies of which nothing tells how long they took,
-//!   and which therefore are not in `buffer_records`: their times are null; `threads`;
-//!   `observations`, what the kernel did;
+//! * of a process: `untimed`, the dispatches and copies whose duration is not known, with null as
+//!   their times: they are not in `buffer_records`; `threads`; `observations`, what the kernel did;
 //! * of the first process: `document`, the data that belongs to no process: `recording`, `clocks`,
 //!   `functions`, `notices`, `loss` (the account, per domain and CPU) and `end`. A document without
 //!   processes has one with the number 0 for it.

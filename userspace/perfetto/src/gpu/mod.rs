@@ -20,8 +20,8 @@
 //!
 //! Categories are rocprofv3's `kernel_dispatch` and `memory_copy`, so that sums over them are sums
 //! of real durations. Work that is not drawn (see [`GpuTime::is_drawn`]) has
-//! `kernel_dispatch_untimed` and `memory_copy_untimed`, and is an instant with its bounds; only what
-//! had not ended is a slice, up to the end of the recording.
+//! `kernel_dispatch_untimed` and `memory_copy_untimed`. It is an instant with its bounds, or a slice
+//! up to the end of the recording if it had not ended.
 
 mod lanes;
 mod notes;
