@@ -10,8 +10,9 @@ shared! {
         pub begin: u64,
         /// One of [`hold_state`].
         pub state: u32,
-        /// Unused, 0.
-        pub reserved: u32,
+        /// 1 if the thread ends its process. It does not return to user code any more, so it stops
+        /// when it begins to exit. 0 otherwise.
+        pub exits: u32,
         /// Address of the probed instruction in the thread's dynamic linker; 0 if the hold has
         /// another cause.
         pub at: u64,

@@ -5,7 +5,8 @@
 //! is held in two steps. The program here keeps the thread's CPU busy, for [`LIMIT_NS`] at most,
 //! until a helper process of gputrace (`session/src/targets/holder.rs`) has seized the thread by
 //! ptrace(2). The helper is woken at once and runs before all other threads. Then the program ends,
-//! and the thread sleeps on its way back to user code.
+//! and the thread sleeps on its way back to user code or, if it ends its process, before the kernel
+//! frees the process's memory.
 //!
 //! Each of the two helpers is bound to a CPU. A kernel without preemption runs nothing else on a
 //! CPU that is kept busy, so only one of these two CPUs is kept busy at a time. A thread to be held
@@ -70,11 +71,21 @@ const EXIST: u64 = 2;
 pub(crate) struct Place {
     pub(crate) at: u64,
     pub(crate) stack: u64,
+    pub(crate) exits: bool,
 }
 
 impl Place {
     /// It does not matter whether the thread has gone on when it is seized.
-    pub(crate) const ANY: Self = Self { at: 0, stack: 0 };
+    pub(crate) const ANY: Self = Self {
+        at: 0,
+        stack: 0,
+        exits: false,
+    };
+    /// In `exit_group(2)`.
+    pub(crate) const EXIT: Self = Self {
+        exits: true,
+        ..Self::ANY
+    };
 }
 
 /// Reports `op`, a [`gputrace_abi::record::task_op`] about the current thread, to the collector.
@@ -98,7 +109,7 @@ pub(crate) fn report(id: u64, flags: u32, op: u8, count: u32, place: Place) -> O
         } else {
             hold_state::GOES_ON
         },
-        reserved: 0,
+        exits: u32::from(place.exits),
         at: place.at,
         stack: place.stack,
     };

@@ -59,6 +59,7 @@ pub(crate) fn linker_changed(ctx: ProbeContext) -> Option<()> {
         Place {
             at: (*ctx.regs).rip,
             stack: (*ctx.regs).rsp,
+            ..Place::ANY
         }
     };
     if of_interest((id >> 32) as u32, LinkerCookie(cookie), place.at) {

@@ -1,6 +1,7 @@
 //! Follows the loading and unloading of code objects. They contain the kernels' names, which the
 //! collector reads from the memory of the process. A thread that loads code objects is not held. A
-//! thread that unloads some is held if the collector has not yet read everything loaded before.
+//! thread that unloads some, or that ends its process, is held if the collector has not yet read
+//! everything loaded before.
 
 use aya_ebpf::{
     btf_maps::LruHashMap,
@@ -47,19 +48,19 @@ pub(crate) fn code_objects_end(ctx: ProbeContext) -> Option<()> {
     if over(&ctx) {
         return None;
     }
-    hold_unread(bpf_get_current_pid_tgid())
+    hold_unread(bpf_get_current_pid_tgid(), Place::ANY)
 }
 
 /// Holds the current thread if the collector has not read all code objects of its process.
 #[inline(always)]
-pub(crate) fn hold_unread(id: u64) -> Option<()> {
+pub(crate) fn hold_unread(id: u64, place: Place) -> Option<()> {
     let process = (id >> 32) as u32;
     let flags = target(process)?;
     let loads = number(LOADS.get_ptr(process));
     if flags & HOLD == 0 || loads == number(READ_LOADS.get_ptr(process)) {
         return None;
     }
-    report(id, flags, task_op::CODE_OBJECTS, loads, Place::ANY)
+    report(id, flags, task_op::CODE_OBJECTS, loads, place)
 }
 
 /// Value of a map element; 0 if there is none.

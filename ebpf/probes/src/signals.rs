@@ -20,7 +20,9 @@ use gputrace_abi::{
 };
 
 use crate::{
+    hold::Place,
     maps::{Counters, Object, SIGNALLING, SIGNALS, over, stopped},
+    objects::hold_unread,
     ring::Slot,
 };
 
@@ -69,7 +71,8 @@ pub(crate) fn process_exits(_ctx: TracePointContext) -> Option<()> {
     if stopped() {
         return None;
     }
-    sweep()
+    let _ = sweep();
+    hold_unread(bpf_get_current_pid_tgid(), Place::EXIT)
 }
 
 /// At the entry of `hsa_shut_down`: the runtime is about to free signals that nobody has destroyed.

@@ -173,7 +173,7 @@ impl Server<'_> {
                 self.waiting = true;
                 continue;
             }
-            if seize(held.tid()) {
+            if seize(held.tid(), held.hold.exits != 0) {
                 let after = Duration::from_nanos(after);
                 self.held.push(Seized { held, after });
                 self.holds.release(held);
@@ -323,15 +323,17 @@ pub fn run_first() -> io::Result<()> {
         .unwrap_or_else(|_| Err(io::Error::other("the trial ended early")))
 }
 
-/// Traces a thread and makes it stop when it leaves the kernel. Returns false if that fails: most
-/// likely the other helper or another tracer has the thread already, or a security module forbids
-/// it.
-fn seize(tid: u32) -> bool {
-    [libc::PTRACE_SEIZE, libc::PTRACE_INTERRUPT]
+/// Traces a thread and makes it stop when it leaves the kernel or, if it `exits`, when it begins to.
+/// Returns false if that fails: most likely the other helper or another tracer has the thread
+/// already, or a security module forbids it.
+fn seize(tid: u32, exits: bool) -> bool {
+    // Only then: a thread with this option that somebody kills would not end at once.
+    let options = if exits { libc::PTRACE_O_TRACEEXIT } else { 0 };
+    [(libc::PTRACE_SEIZE, options), (libc::PTRACE_INTERRUPT, 0)]
         .into_iter()
-        .all(|request| {
+        .all(|(request, data)| {
             // SAFETY: these requests access no memory of this process.
-            unsafe { libc::ptrace(request, tid, 0, 0) == 0 }
+            unsafe { libc::ptrace(request, tid, 0, libc::c_long::from(data)) == 0 }
         })
 }
 
@@ -409,13 +411,13 @@ mod tests {
     fn seized_threads_sleep_until_they_are_let_go() {
         let busy = Busy::start();
         let pid = busy.0.id();
-        if !seize(pid) {
+        if !seize(pid, false) {
             return gputrace_skip::skipped("ptrace is not allowed here");
         }
         assert_ne!(busy.wait_for("t"), "0");
-        assert!(!seize(pid), "it has a tracer");
+        assert!(!seize(pid, false), "it has a tracer");
         assert!(let_go(pid));
         assert_eq!(busy.wait_for("R"), "0");
-        assert!(!seize(u32::MAX >> 1), "there is no such thread");
+        assert!(!seize(u32::MAX >> 1, false), "there is no such thread");
     }
 }
