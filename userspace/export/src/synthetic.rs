@@ -29,8 +29,8 @@ pub const START: u64 = 1_000_000_000;
 #[must_use]
 pub fn exact(begin: u64, end: u64) -> GpuTime {
     let window = |time: u64| Window {
-        earliest: time - 300,
-        latest: Some(time + 200),
+        earliest: time.saturating_sub(300),
+        latest: Some(time.saturating_add(200)),
     };
     GpuTime {
         quality: Quality::Exact,
