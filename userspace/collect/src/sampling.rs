@@ -4,7 +4,7 @@
 //! open blocks an administrator who changes partitions or drivers. So KFD is opened when work is
 //! seen, and closed some time after the last work.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use gputrace_capture::Meta;
 use gputrace_kfd::{
@@ -27,6 +27,10 @@ const LINGER: u64 = 2_000_000_000;
 /// Pause after a failure to open KFD before the next attempt, ns.
 const AGAIN: u64 = 10_000_000_000;
 
+/// Time between the first two readings. A reading is uncertain by some microseconds at most, so the
+/// rate is known to one part in a thousand.
+const APART: Duration = Duration::from_millis(5);
+
 /// Time of which only the last sample is written, if the others say nothing new, ns.
 const WINDOW: u64 = 1_000_000_000;
 
@@ -36,12 +40,14 @@ pub struct GpuClocks {
     paths: Paths,
     gpu_ids: Vec<u32>,
     lease: Option<Lease>,
-    /// Samples of the first reading, which shows whether the clocks can be read.
+    /// Samples of the first readings, which show whether the clocks can be read.
     first: Vec<ClockSample>,
 }
 
 impl GpuClocks {
-    /// The clocks of the GPUs with these ids. They are read once, to see whether they can be read.
+    /// The clocks of the GPUs with these ids. They are read twice within [`APART`], to see whether
+    /// they can be read. If a clock leaps before the first work, this pair tells its rate: a short
+    /// program is over before many more samples have been taken.
     ///
     /// # Errors
     ///
@@ -54,6 +60,9 @@ impl GpuClocks {
             first: Vec::new(),
         };
         clocks.open()?;
+        clocks.first = clocks.read();
+        std::thread::sleep(APART);
+        // Takes the first ones with it.
         clocks.first = clocks.read();
         clocks.close();
         Ok(clocks)

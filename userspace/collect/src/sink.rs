@@ -68,6 +68,9 @@ impl RecordSink {
                     return;
                 };
                 if header.kind == kind::LINKER {
+                    if let (Some(gpu), task_op::CODE_OBJECTS) = (&mut self.gpu, task.op) {
+                        gpu.loaded(task.pid);
+                    }
                     (self.tell)(CollectorEvent::Linker(task));
                 } else if self.relevant.keep(&task) {
                     self.records += 1;

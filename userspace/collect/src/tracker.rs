@@ -121,15 +121,14 @@ pub(crate) enum Change {
     Open(u64),
     /// The signal has been read.
     Read(u64),
+    /// The process has loaded code objects: work follows soon.
+    Loaded,
 }
 
 impl Change {
-    /// Whether the change means work for a GPU.
+    /// Whether the change means work for a GPU, now or soon.
     pub(crate) fn is_work(&self) -> bool {
-        matches!(
-            self,
-            Self::Unsignalled(_) | Self::Private(_) | Self::Queue(_) | Self::Open(_)
-        )
+        !matches!(self, Self::QueueGone(_) | Self::Read(_))
     }
 }
 
@@ -246,6 +245,11 @@ impl GpuTracker {
         let structure = after.get(..usize::from(ioctl.data))?;
         let sample = traced(ioctl.request, structure, ioctl.begin, ioctl.end)?;
         Some(clocks::gpu_clock(&sample))
+    }
+
+    /// Notes that a process has loaded code objects.
+    pub(crate) fn loaded(&mut self, pid: u32) {
+        self.changes.push((pid, Change::Loaded));
     }
 
     /// Follows a record.

@@ -400,6 +400,11 @@ impl State {
             && changes.iter().any(|(_, change)| change.is_work())
         {
             sampling.works(clocks::now());
+            // The first sample is not to come after the first work: a clock may have leapt before it,
+            // when the GPU woke up.
+            if !sampling.is_open() {
+                self.look_due = now;
+            }
         }
         for (pid, change) in changes {
             if !self.processes.contains_key(pid) {
@@ -442,6 +447,7 @@ impl State {
                 }
                 Change::Open(signal) => process.open.used(*signal, now),
                 Change::Read(signal) => process.open.read(*signal),
+                Change::Loaded => {}
             }
         }
     }

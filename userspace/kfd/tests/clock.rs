@@ -186,6 +186,87 @@ fn a_leap_forwards_is_a_new_run() {
     }
 }
 
+/// A short program: two samples when the recorder starts, one when work begins after a leap, and one
+/// at the end, which is so imprecise that it tells no rate.
+#[test]
+fn a_leap_between_few_samples_does_not_tell_the_rate() {
+    for ticks in [700_000_000, -700_000, 20_000_000_000] {
+        let clock = GpuClock {
+            offset_ticks: 1 << 40,
+            jumps: vec![Jump {
+                at_ns: START + SECOND,
+                ticks,
+            }],
+            ..GpuClock::default()
+        };
+        let work = START + 3 * SECOND / 2;
+        let moments = [
+            (START, 600, 0),
+            (START + 4_000_000, 600, 1),
+            (work, 600, 2),
+            (work + 40_000_000, 60_000, 3),
+        ];
+        let model = ClockModel::new(GPU, samples(&clock, &moments));
+        assert_eq!(model.segments(), 2, "{ticks}");
+        for after in [10_000_000, 30_000_000, 55_000_000] {
+            let truth = work + after;
+            let time = model
+                .to_boottime(clock.ticks_at(truth), Window::from(truth - 1_000))
+                .unwrap();
+            assert!(
+                time.boottime_ns.abs_diff(truth) <= time.uncertainty_ns,
+                "{ticks}: {time:?} {truth}"
+            );
+        }
+        // Of three samples, nobody knows between which two the leap is, precise or not.
+        for uncertainty in [600, 60_000] {
+            let last = (work + 40_000_000, uncertainty, 3);
+            let three = samples(&clock, &[moments[1], moments[2], last]);
+            assert_eq!(
+                ClockModel::new(GPU, three).to_boottime(clock.ticks_at(work), Window::default()),
+                Err(Unresolved::NoRate)
+            );
+        }
+    }
+}
+
+/// The counter leaps twice between two samples: a count between the leaps fits the run after them, at
+/// a time at which the counter did not have it.
+#[test]
+fn beside_a_leap_no_time_is_certain() {
+    let clock = GpuClock {
+        offset_ticks: 1 << 40,
+        jumps: vec![
+            Jump {
+                at_ns: START + SECOND,
+                ticks: 700_000_000,
+            },
+            Jump {
+                at_ns: START + 2 * SECOND,
+                ticks: -700_000,
+            },
+        ],
+        ..GpuClock::default()
+    };
+    let moments = [0, 1, 400, 401, 402].map(|part| (START + part * SECOND / 190, 600, 1));
+    let model = ClockModel::new(GPU, samples(&clock, &moments));
+    assert_eq!(model.segments(), 2);
+    let between = START + 2 * SECOND - 20_000_000;
+    let time = model.to_boottime(clock.ticks_at(between), Window::from(between - 1_000));
+    let time = time.unwrap();
+    assert!(
+        time.boottime_ns.abs_diff(between) > time.uncertainty_ns && time.ambiguous,
+        "{time:?} {between}"
+    );
+    let behind = moments[3].0 + 1_000_000;
+    let time = model.to_boottime(clock.ticks_at(behind), Window::from(behind - 1_000));
+    let time = time.unwrap();
+    assert!(
+        time.boottime_ns.abs_diff(behind) <= time.uncertainty_ns && !time.ambiguous,
+        "{time:?} {behind}"
+    );
+}
+
 /// The samples that a recorder writes and a reader keeps.
 fn thinned(samples: Vec<ClockSample>, window_ns: u64) -> Vec<ClockSample> {
     let mut thinner = Thinner::new(window_ns);

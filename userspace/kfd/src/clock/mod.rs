@@ -27,7 +27,8 @@
 //!
 //! A leap (GPU reset, suspend) begins a new *segment*. One count may then stand for a moment in
 //! each of several segments; other knowledge about the moment decides which one is meant, see
-//! [`Window`].
+//! [`Window`]. Between the last sample of a segment and the first one of the next, the counter may
+//! have leapt several times, so a time there is marked as ambiguous.
 
 mod arithmetic;
 mod lease;

@@ -54,8 +54,9 @@ pub struct HostTime {
     /// Whether the time is before the first sample, after the last one, or beside a leap, where
     /// nothing confirms the line.
     pub extrapolated: bool,
-    /// Whether the count also fits another segment. If so, the earliest one that fits the window
-    /// was chosen.
+    /// Whether the count also fits another segment, or the time is between the last sample before a
+    /// leap and the first one after it, where the counter may have leapt more than once. Of several
+    /// segments that fit the window, the earliest one was chosen.
     pub ambiguous: bool,
     /// Segment (run of the counter) that it belongs to, from 0. Differences across segments have no
     /// meaning.
@@ -83,8 +84,11 @@ pub enum Unresolved {
     /// The GPU's clock was never sampled.
     #[error("the GPU's clock was never sampled")]
     NoSamples,
-    /// The GPU's clock was sampled only once, so its rate is not known.
-    #[error("the GPU's clock was sampled once only, so its rate is unknown")]
+    /// The GPU's clock was sampled only once, or leapt between most samples, so its rate is not
+    /// known.
+    #[error(
+        "the GPU's clock was sampled once only, or leapt between most samples, so its rate is unknown"
+    )]
     NoRate,
     /// The counter did not have this value at any time in the window.
     #[error("no moment in the window has this count")]
@@ -136,7 +140,7 @@ impl ClockModel {
     /// The time at which the counter had this value.
     ///
     /// If the counter had it more than once, the earliest such time in the window is returned and
-    /// marked ambiguous.
+    /// marked ambiguous, as are times beside a leap.
     ///
     /// # Errors
     ///
@@ -172,7 +176,7 @@ impl ClockModel {
                         boottime_ns: unsigned(ns),
                         uncertainty_ns: unsigned(uncertainty),
                         extrapolated: on_line.extrapolated,
-                        ambiguous: false,
+                        ambiguous: segment.is_beside_leap(ns),
                         segment: index,
                     });
                 }
@@ -203,13 +207,11 @@ impl ClockModel {
             .min_by_key(|(index, segment)| (distance(segment), *index));
         let (index, segment) = nearest.ok_or(Unresolved::NoSamples)?;
         let on_line = segment.count(ns, self.rate).ok_or(Unresolved::NoRate)?;
-        let first = segment.points.first().is_some_and(|first| ns < first.ns);
-        let last = segment.points.last().is_some_and(|last| ns > last.ns);
         Ok(GpuTime {
             gpu_tick: segment.base.wrapping_add_signed(clamped(on_line.value)),
             uncertainty_ns: unsigned(on_line.uncertainty),
             extrapolated: on_line.extrapolated,
-            ambiguous: first && segment.after.is_some() || last && segment.before.is_some(),
+            ambiguous: segment.is_beside_leap(ns),
             segment: index,
         })
     }

@@ -1,8 +1,6 @@
 //! The runs of a GPU's counter without leaps, each a line through samples, and what is not known
 //! about the line.
 
-use std::cmp::Reverse;
-
 use super::{
     ClockSample, RATE_CHANGE_PPM,
     arithmetic::{distance, ppm, scaled, unsigned},
@@ -80,30 +78,88 @@ pub(super) struct OnLine {
     pub(super) extrapolated: bool,
 }
 
-/// The median rate of all intervals; `None` if there are none.
+/// The time between two neighbouring samples, as far as it tells the rate.
+#[derive(Clone, Copy, Debug)]
+struct Interval {
+    rate: Rate,
+    /// Its rate, and the rates that it allows if it contains no leap; ns per 2⁴⁰ ticks.
+    itself: i128,
+    least: i128,
+    most: i128,
+    /// Number of intervals that it stands for: 2 if it stands for several.
+    weight: usize,
+}
+
+impl Interval {
+    fn between(first: &ClockSample, second: &ClockSample) -> Option<Self> {
+        let rate = Rate {
+            ticks: distance(first.gpu_tick, second.gpu_tick),
+            ns: i128::from(second.boottime_ns.checked_sub(first.boottime_ns)?),
+            noise: noise(first, second),
+        };
+        if rate.ticks <= 0 || rate.ns <= 0 {
+            return None;
+        }
+        let allowed = rate.ns / LEAP_DIVISOR + rate.noise + 2 * tick_ns(rate);
+        let scaled = |ns: i128| scaled(1 << 40, ns, rate.ticks);
+        Some(Self {
+            rate,
+            itself: scaled(rate.ns),
+            least: scaled(rate.ns - allowed),
+            most: scaled(rate.ns + allowed),
+            weight: if second.step_ns > 0 { 2 } else { 1 },
+        })
+    }
+
+    /// Whether it is so long that it tells its rate to one part in [`LEAP_DIVISOR`].
+    fn is_long(&self) -> bool {
+        self.rate.ns > self.rate.noise.saturating_mul(LEAP_DIVISOR)
+    }
+}
+
+/// The rate that most intervals allow. `None` if there is no interval, or if there are several and
+/// no two agree: then most of them contain a leap.
 pub(super) fn usual_rate(samples: &[ClockSample]) -> Option<Rate> {
     let intervals = samples.windows(2).filter_map(|pair| match pair {
-        [first, second] => {
-            let rate = Rate {
-                ticks: distance(first.gpu_tick, second.gpu_tick),
-                ns: i128::from(second.boottime_ns.checked_sub(first.boottime_ns)?),
-                noise: noise(first, second),
-            };
-            (rate.ticks > 0 && rate.ns > 0).then_some(rate)
-        }
+        [first, second] => Interval::between(first, second),
         _ => None,
     });
-    let mut intervals: Vec<Rate> = intervals.collect();
+    let mut intervals: Vec<Interval> = intervals.collect();
+    let agreeing = agreeing(&intervals);
+    let is_single = intervals.len() == 1;
     // Only intervals that are long enough for a precise rate, if there are any.
-    let is_long = |rate: &Rate| rate.ns > rate.noise.saturating_mul(LEAP_DIVISOR);
-    if intervals.iter().any(is_long) {
-        intervals.retain(is_long);
+    if intervals.iter().any(Interval::is_long) {
+        intervals.retain(Interval::is_long);
     }
-    // In descending order of nanoseconds per tick: of two, the one without a forward leap is in the
-    // middle.
-    intervals.sort_by_cached_key(|rate| Reverse(scaled(1 << 40, rate.ns, rate.ticks)));
+    let most = intervals.iter().map(|one| agreeing(one.itself)).max()?;
+    if most < 2 && !is_single {
+        return None;
+    }
+    intervals.retain(|one| agreeing(one.itself) == most);
+    // Where different rates have as many, that of the shortest interval counts, which is the least
+    // likely to contain a leap.
+    let shortest = *intervals.iter().min_by_key(|one| one.rate.ns)?;
+    intervals.retain(|one| (shortest.least..=shortest.most).contains(&one.itself));
+    intervals.sort_by_key(|one| one.itself);
     let middle = intervals.len().saturating_sub(1) / 2;
-    intervals.get(middle).copied()
+    intervals.get(middle).map(|one| one.rate)
+}
+
+/// A function that tells how many of the intervals allow a rate.
+fn agreeing(intervals: &[Interval]) -> impl Fn(i128) -> usize + use<> {
+    let bounds = |bound: fn(&Interval) -> i128| {
+        let mut bounds: Vec<i128> = intervals
+            .iter()
+            .flat_map(|one| std::iter::repeat_n(bound(one), one.weight))
+            .collect();
+        bounds.sort_unstable();
+        bounds
+    };
+    let (least, most) = (bounds(|one| one.least), bounds(|one| one.most));
+    move |rate| {
+        let begun = least.partition_point(|least| *least <= rate);
+        begun.saturating_sub(most.partition_point(|most| *most < rate))
+    }
 }
 
 /// Uncertainty of the time between two samples.
@@ -251,6 +307,14 @@ impl Segment {
             (Some(first), Some(last)) => outside(ns, first.ns, last.ns),
             _ => i128::MAX,
         }
+    }
+
+    /// Whether a time is between the last sample before a leap and the first one after it. The counter
+    /// may have leapt there more than once, so that neither segment tells the count.
+    pub(super) fn is_beside_leap(&self, ns: i128) -> bool {
+        let before_first = self.points.first().is_some_and(|first| ns < first.ns);
+        let after_last = self.points.last().is_some_and(|last| ns > last.ns);
+        before_first && self.after.is_some() || after_last && self.before.is_some()
     }
 
     /// The time of a count.

@@ -185,8 +185,8 @@ fn align(
         Ok((begin, convert(end, not_before)?))
     });
     match converted {
-        // A tick count that fits two moments fits neither for certain, and a difference between two
-        // runs of a counter is meaningless.
+        // A tick count that fits two moments, or is beside a leap, fits none for certain, and a
+        // difference between two runs of a counter is meaningless.
         Ok((from, to)) if from.ambiguous || to.ambiguous || from.segment != to.segment => {
             Fit::Stale
         }
