@@ -1,7 +1,5 @@
 //! Names of the kernels of a program that ends while the recorder has not read its code objects.
 
-#![expect(clippy::expect_used, reason = "tests")]
-
 mod support;
 
 use gputrace_e2e::Trace;
