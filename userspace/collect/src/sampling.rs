@@ -142,9 +142,12 @@ impl<R: Reader> Sampling<R> {
         self.is_open
     }
 
-    /// Notes that work was submitted at `now`.
-    pub(crate) fn works(&mut self, now: u64) {
+    /// Notes that work was submitted, or is about to be, at `now`. Returns whether this is the first
+    /// work after a pause, so that a sample is due at once: while nobody used the GPU, its clock may
+    /// have leapt.
+    pub(crate) fn works(&mut self, now: u64) -> bool {
         self.worked = Some(now);
+        !self.is_open && now >= self.due
     }
 
     /// Reads the clocks if they are due. `is_busy` says whether there is unfinished work.

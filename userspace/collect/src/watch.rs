@@ -398,13 +398,9 @@ impl State {
         let now = Instant::now();
         if let Some(sampling) = &mut self.sampling
             && changes.iter().any(|(_, change)| change.is_work())
+            && sampling.works(clocks::now())
         {
-            sampling.works(clocks::now());
-            // The first sample is not to come after the first work: a clock may have leapt before it,
-            // when the GPU woke up.
-            if !sampling.is_open() {
-                self.look_due = now;
-            }
+            self.look_due = now;
         }
         for (pid, change) in changes {
             if !self.processes.contains_key(pid) {
