@@ -1,5 +1,6 @@
-// Ends before the recorder can have read its code object: stops its parent, which is the recorder,
-// launches a kernel, and ends without unloading anything. A child lets the recorder go on soon after.
+// Ends before the recorder can have read its code object. It stops its parent, which is the recorder,
+// launches a kernel, and exits without unloading anything. Soon after, a child continues the
+// recorder.
 #include <csignal>
 
 #include "said.hpp"

@@ -177,7 +177,7 @@ impl Tasks {
     }
 }
 
-/// How often a program is loaded at most, as by libbpf.
+/// Maximum number of attempts to load a program. libbpf makes as many.
 const LOADS: u32 = 5;
 
 /// Loads a program. While a signal waits, for example when this process is stopped and continued,

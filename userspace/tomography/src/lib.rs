@@ -19,7 +19,8 @@
 //!   turns looks into innovations, whose normal equations are accumulated (`normal`): generalised
 //!   least squares.
 //! * The means must add up to the time that the queues were seen at work (`balance`), and must not
-//!   differ from one span of time to the next (`blocks`). Otherwise their errors are larger.
+//!   differ from one span of time to the next (`blocks`). If they do not add up, or differ, their
+//!   standard errors are increased.
 //! * How much durations differ is estimated by maximum likelihood as observations arrive (`noise`).
 //! * Where the queue was clearly empty, the next packet begins a new chain at its submission. Where
 //!   that is not clear, the chain is lost, and the next look begins another.

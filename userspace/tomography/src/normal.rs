@@ -7,8 +7,8 @@ const AT_ONCE: usize = 4;
 
 /// Prior assumptions about the gap and the latency, us: mean and standard deviation.
 ///
-/// Nothing but exact times tells a gap from the durations before it. The software GPU waits 7 us
-/// with one stream, and 11 us with four streams that overlap.
+/// Only exact times separate a gap from the duration before it. The software GPU waits 7 us between
+/// packets of one stream, and 11 us with four streams that overlap.
 const GAP: (f64, f64) = (6.0, 3.5);
 const LATENCY: (f64, f64) = (20.0, 60.0);
 const BARRIER: (f64, f64) = (2.0, 10.0);

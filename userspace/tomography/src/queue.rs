@@ -42,10 +42,9 @@ const STAMPS: f64 = 0.1;
 pub(crate) enum When {
     /// It was.
     Free,
-    /// It may have followed from the end of the packets that it saw begun, as the first doorbell
-    /// does that a program rings after it waited for its queue. Such a look comes right after that
-    /// end, each time. Taken for a look at a random moment, it makes all packets before it too
-    /// short.
+    /// The packets that it saw begun may have caused it by ending: a program that waited for its
+    /// queue rings its next doorbell right after that end, each time. If such a look counted as one
+    /// at a random moment, the packets before it would come out too short.
     Tied,
 }
 

@@ -86,7 +86,7 @@ struct Interval {
     itself: i128,
     least: i128,
     most: i128,
-    /// Number of intervals that it stands for: 2 if it stands for several.
+    /// 2 if samples within it were left out, which means that they agreed with it; otherwise 1.
     weight: usize,
 }
 
@@ -136,8 +136,8 @@ pub(super) fn usual_rate(samples: &[ClockSample]) -> Option<Rate> {
         return None;
     }
     intervals.retain(|one| agreeing(one.itself) == most);
-    // Where different rates have as many, that of the shortest interval counts, which is the least
-    // likely to contain a leap.
+    // If the same number of intervals allows different rates, the shortest interval decides: it is
+    // the least likely to contain a leap.
     let shortest = *intervals.iter().min_by_key(|one| one.rate.ns)?;
     intervals.retain(|one| (shortest.least..=shortest.most).contains(&one.itself));
     intervals.sort_by_key(|one| one.itself);
@@ -309,8 +309,8 @@ impl Segment {
         }
     }
 
-    /// Whether a time is between the last sample before a leap and the first one after it. The counter
-    /// may have leapt there more than once, so that neither segment tells the count.
+    /// Whether a time is between the last sample before a leap and the first one after it. The
+    /// counter may have leapt there more than once, so neither segment tells its value.
     pub(super) fn is_beside_leap(&self, ns: i128) -> bool {
         let before_first = self.points.first().is_some_and(|first| ns < first.ns);
         let after_last = self.points.last().is_some_and(|last| ns > last.ns);
