@@ -115,7 +115,7 @@ impl Bench {
             .arg("-d")
             .arg(&outputs.directory)
             .args(["-o", NAME, "--force", "--ring-size"])
-            .arg(ring_size());
+            .arg(ring_size(64, 1024));
         command
     }
 
@@ -288,13 +288,17 @@ pub fn figure(name: &str, value: f64, unit: &str) {
     println!("figure {name} = {value:.3} {unit}");
 }
 
-/// Size of each CPU's ring: 64 MiB if there are few CPUs, and 1 GiB for all together if there are
+/// Size of each CPU's ring: `each` MiB if there are few CPUs, and `all` MiB together if there are
 /// many.
-fn ring_size() -> String {
+///
+/// # Panics
+/// If `each` or `all` is 0.
+#[must_use]
+pub fn ring_size(each: usize, all: usize) -> String {
     let cpus = thread::available_parallelism().map_or(1, usize::from);
-    let each = (1024 / cpus).clamp(1, 64);
+    let size = (all / cpus).clamp(1, each);
     // A power of two, as the kernel requires.
-    format!("{}MiB", 1 << each.ilog2())
+    format!("{}MiB", 1 << size.ilog2())
 }
 
 /// The binary under test.

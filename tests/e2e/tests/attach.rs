@@ -5,7 +5,7 @@ use std::{ops::RangeInclusive, time::Instant};
 use gputrace_capture::meta::{EndReason, Mode};
 use gputrace_e2e::{
     Bench, CallLog, Outputs, Running, Trace,
-    bench::figure,
+    bench::{figure, ring_size},
     compare::{compare, compare_within},
     csvout, kernel,
     process::now,
@@ -64,10 +64,13 @@ fn detach_and_attach_again() {
         return;
     };
     let mut program = bench.start(&["hip_calls", "loop", "0"]);
+    // It calls without pause: a recorder that stands still for some seconds finds 100 MB later.
+    let rings = ring_size(512, 2048);
+    let options = ["-f", "csv", "--ring-size", &rings];
     let recordings: Vec<_> = (0..3)
         .map(|number| {
             let outputs = bench.outputs(number);
-            let window = record(&bench, &outputs, &["-f", "csv"], &[program.pid()]);
+            let window = record(&bench, &outputs, &options, &[program.pid()]);
             bench.wait_for_calls(&[program.pid()], 100);
             (outputs, window)
         })
