@@ -1,6 +1,6 @@
 //! Attaches to running programs: gputrace comes, goes, comes again, and traces several at once.
 
-use std::{ops::RangeInclusive, time::Instant};
+use std::{fs, ops::RangeInclusive, time::Instant};
 
 use gputrace_capture::meta::{EndReason, Mode};
 use gputrace_e2e::{
@@ -65,7 +65,7 @@ fn detach_and_attach_again() {
     };
     let mut program = bench.start(&["hip_calls", "loop", "0"]);
     // It calls without pause: a recorder that stands still for some seconds finds 100 MB later.
-    let rings = ring_size(512, 2048);
+    let rings = ring_size(256, 2048);
     let options = ["-f", "csv", "--ring-size", &rings];
     let recordings: Vec<_> = (0..3)
         .map(|number| {
@@ -109,6 +109,43 @@ fn two_processes_at_once() {
     log.threads.retain(|(pid, _), _| *pid != pids[2]);
     assert_complete(&log, &apart, &window);
     assert_complete(&log, &together, &second_window);
+}
+
+/// A recording ends by itself when it is as large as allowed. The program goes on.
+fn ends_at_its_limit(option: &str, limit: u64, reached: impl Fn(&Outputs) -> u64) {
+    let Some(bench) = Bench::privileged() else {
+        return;
+    };
+    let mut program = bench.start(&["hip_calls", "loop", "0"]);
+    let outputs = bench.outputs(0);
+    let options = ["-f", "csv", option, &limit.to_string()];
+    let mut gputrace = bench.attach(&outputs, &options, &[program.pid()]);
+    gputrace.finish();
+    let stderr = gputrace.stderr();
+    assert!(stderr.contains("as large as allowed, and ends"), "{stderr}");
+    bench.wait_for_calls(&[program.pid()], 100);
+    program.close_stdin();
+    program.finish();
+    let trace = outputs.trace();
+    trace.assert_sound(&EndReason::LimitReached);
+    trace.assert_lossless();
+    assert!(reached(&outputs) >= limit);
+    csvout::assert_same(&outputs, &trace);
+}
+
+#[test]
+fn ends_after_a_number_of_events() {
+    ends_at_its_limit("--max-events", 1000, |outputs| {
+        outputs.trace().final_ledger().calls().written
+    });
+}
+
+#[test]
+fn ends_at_a_size() {
+    ends_at_its_limit("--max-size", 1 << 20, |outputs| {
+        let capture = fs::metadata(outputs.capture()).expect("the capture");
+        capture.len()
+    });
 }
 
 /// Waits until a program has ended and its recording has ended for that reason; no calls may be
@@ -376,10 +413,10 @@ fn library_replaced_under_a_running_program() {
         let mut program = bench.start(&["synthetic/synthetic", "block", "3"]);
         // As in an update of the package: another file under the same name, or none.
         let copy = library.with_extension("new");
-        std::fs::copy(&library, &copy).expect("a copy of the library");
-        std::fs::remove_file(&library).expect("the library");
+        fs::copy(&library, &copy).expect("a copy of the library");
+        fs::remove_file(&library).expect("the library");
         if replace {
-            std::fs::write(&library, b"not even a library").expect("a file in its place");
+            fs::write(&library, b"not even a library").expect("a file in its place");
         }
         let outputs = bench.outputs(number as u32);
         let mut gputrace = bench.attach(&outputs, &["-f", "csv"], &[program.pid()]);
@@ -392,6 +429,6 @@ fn library_replaced_under_a_running_program() {
         log.threads.retain(|(pid, _), _| *pid == program.pid());
         assert_eq!(log.len(), 6);
         compare(&log, &outputs.trace()).assert_exact();
-        std::fs::rename(&copy, &library).expect("the library back in its place");
+        fs::rename(&copy, &library).expect("the library back in its place");
     }
 }

@@ -192,8 +192,7 @@ impl Ledger {
     /// more about them.
     #[must_use]
     pub fn work(&self) -> LedgerRow {
-        use Domain::{KernelDispatch, MemoryCopy};
-        self.sum(|domain| matches!(domain, Some(KernelDispatch | MemoryCopy)))
+        self.sum(is_work)
     }
 
     /// What the scheduler and the driver reported, added up: nobody called that.
@@ -220,6 +219,18 @@ impl Ledger {
             |known| Cow::Borrowed(known.name()),
         )
     }
+}
+
+/// Whether the records of a domain count as events of a recording: calls, kernels, copies, and what
+/// the scheduler and the driver reported. Those that only say more about them do not.
+#[must_use]
+pub fn is_counted(domain: Domain) -> bool {
+    domain.is_api() || is_work(Some(domain)) || is_event(Some(domain))
+}
+
+fn is_work(domain: Option<Domain>) -> bool {
+    use Domain::{KernelDispatch, MemoryCopy};
+    matches!(domain, Some(KernelDispatch | MemoryCopy))
 }
 
 fn is_event(domain: Option<Domain>) -> bool {

@@ -329,6 +329,8 @@ pub enum EndReason {
     Interrupted,
     /// The time given with `--duration` was over.
     DurationOver,
+    /// The size or the number of events given with `--max-size` or `--max-events` was reached.
+    LimitReached,
     /// The launched program, or every attached process, ended.
     TargetsGone,
     /// An error occurred; the text describes it.

@@ -11,7 +11,7 @@ use gputrace_catalog::options::KOKKOS_TRACE;
 use gputrace_export::OutputError;
 use gputrace_loader::{calls::BackendChoice, ioctls::Place};
 use gputrace_session::{
-    ExtraFunctions, Finished, FunctionFilter, Request, SessionError, Targets, Watcher, record,
+    ExtraFunctions, Finished, FunctionFilter, Most, Request, SessionError, Targets, Watcher, record,
 };
 use gputrace_text::tables::{count, plural};
 
@@ -199,6 +199,10 @@ fn request(args: &RecordArgs) -> Request {
         duration: args
             .duration
             .or(args.attach_duration_msec.map(Duration::from_millis)),
+        most: Most {
+            bytes: args.max_size,
+            events: args.max_events,
+        },
         output,
         backend: match args.tuning.backend {
             Backend::Auto => BackendChoice::Auto,

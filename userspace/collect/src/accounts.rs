@@ -2,11 +2,11 @@
 
 use gputrace_abi::{
     counters::{CpuCounters, DropReason, TaskCounters},
-    domain::DOMAINS,
+    domain::{DOMAINS, Domain},
     record::{RecordHeader, kind},
 };
 use gputrace_capture::{
-    ledger::{Ledger, LedgerRow},
+    ledger::{Ledger, LedgerRow, is_counted},
     records,
 };
 
@@ -153,13 +153,12 @@ impl Accounts {
         }
     }
 
-    /// Number of calls in the capture so far, including unfinished ones.
+    /// Number of events in the capture so far, including unfinished ones: see [`is_counted`].
     #[must_use]
-    pub fn total_written(&self) -> u64 {
-        self.rows
-            .iter()
-            .flatten()
-            .map(|row| row.written + row.unfinished)
+    pub fn events(&self) -> u64 {
+        let rows = self.rows.iter().flat_map(|rows| (0..).zip(rows));
+        rows.filter(|(id, _)| Domain::from_id(*id).is_some_and(is_counted))
+            .map(|(_, row)| row.written + row.unfinished)
             .sum()
     }
 
@@ -322,8 +321,32 @@ mod tests {
             cpu: 77,
         });
         accounts.malformed(u32::MAX, 250);
-        assert_eq!(accounts.total_written(), 1);
         let ledger = accounts.ledger(0, false, &[], TaskCounters::default());
+        assert_eq!(ledger.total().written, 1);
         assert_eq!(ledger.total().dropped_for(DropReason::Malformed), 1);
+    }
+
+    #[test]
+    fn packets_and_readings_of_signals_are_no_events() {
+        let mut accounts = Accounts::new(2);
+        for (cpu, domain, kind) in [
+            (0, Domain::HipRuntime, kind::SPAN),
+            (1, Domain::HipRuntime, kind::UNFINISHED),
+            (1, Domain::KernelDispatch, kind::PACKET),
+            (0, Domain::Sched, kind::OFF_CPU),
+            (0, Domain::QueuePacket, kind::PACKET),
+        ] {
+            accounts.written(&RecordHeader {
+                size: 8,
+                kind,
+                domain: domain.id(),
+                cpu,
+            });
+        }
+        assert_eq!(accounts.events(), 4);
+        let ledger = accounts.ledger(0, false, &[], TaskCounters::default());
+        let parts = [ledger.calls(), ledger.work(), ledger.events()];
+        let written = parts.iter().map(|row| row.written + row.unfinished);
+        assert_eq!(accounts.events(), written.sum::<u64>());
     }
 }

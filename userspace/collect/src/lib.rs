@@ -46,7 +46,7 @@ mod values;
 mod watch;
 
 pub use collector::{
-    Collector, CollectorEvent, CollectorHandle, Command, CommandSender, GpuSettings, Settings,
-    Stopped,
+    Collector, CollectorEvent, CollectorHandle, Command, CommandSender, GpuSettings, Most,
+    Settings, Stopped,
 };
 pub use sampling::GpuClocks;

@@ -165,6 +165,7 @@ pub(crate) fn end(context: &Context, end: &End) -> Result<(), ExportError> {
     let reason = match &end.reason {
         EndReason::Interrupted => "interrupted",
         EndReason::DurationOver => "duration_over",
+        EndReason::LimitReached => "limit_reached",
         EndReason::TargetsGone => "targets_gone",
         EndReason::Failed(error) => error,
     };

@@ -58,6 +58,7 @@ enum Key {
     /// A hash of the text.
     Remark(u64),
     CaptureFailed,
+    LimitReached,
 }
 
 impl Message {
@@ -81,6 +82,7 @@ impl Message {
                 Key::Remark(BuildHasherDefault::<DefaultHasher>::default().hash_one(text))
             }
             Self::Collector(CollectorEvent::CaptureFailed(_)) => Key::CaptureFailed,
+            Self::Collector(CollectorEvent::LimitReached) => Key::LimitReached,
             Self::Mapped { pid, .. } => Key::Mapped(*pid),
             Self::Surveyed(_) => Key::Surveyed,
         })
@@ -130,6 +132,7 @@ impl Key {
                 | Self::Surveyed
                 | Self::Remark(_)
                 | Self::CaptureFailed
+                | Self::LimitReached
                 | Self::Task(_, task_op::EXIT)
         )
     }

@@ -11,7 +11,7 @@ use super::{
     output::OutputArgs,
     period::{PeriodUnit, Triple},
     tuning::TuningArgs,
-    values::{boolean, duration, tracepoint},
+    values::{boolean, bytes, duration, tracepoint},
 };
 
 /// Options of a recording.
@@ -56,6 +56,16 @@ pub(crate) struct RecordArgs {
     /// Stop after this many milliseconds (rocprofv3's name for --duration).
     #[arg(long, value_name = "MSEC", conflicts_with = "duration")]
     pub(crate) attach_duration_msec: Option<u64>,
+
+    /// Stop when the capture has this size, e.g. 500MiB, 20GiB. What was recorded until the probes
+    /// are gone comes on top.
+    #[arg(long, value_name = "SIZE", value_parser = bytes)]
+    pub(crate) max_size: Option<u64>,
+
+    /// Stop after this many calls, kernels, copies and other events. What was recorded until the
+    /// probes are gone comes on top.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) max_events: Option<u64>,
 
     /// Record only in periods: wait DELAY, record for TIME, and repeat this REPEAT times (0:
     /// without end), e.g. 1:0.5:3. Several values run one after the other. Whatever begins in a

@@ -2,7 +2,7 @@
 
 use clap::{Args, ValueEnum};
 
-use super::values::{share, size};
+use super::values::{ring_size, share};
 
 /// Maximum number of threads of a machine: `PID_MAX_LIMIT` of the kernel.
 const MOST_THREADS: i64 = 1 << 22;
@@ -25,7 +25,7 @@ pub(crate) struct TuningArgs {
     pub(crate) tracepoint_rate: u64,
 
     /// Size of each CPU's ring buffer, e.g. 512KiB, 4MiB [default: by the number of CPUs].
-    #[arg(long, value_name = "SIZE", value_parser = size)]
+    #[arg(long, value_name = "SIZE", value_parser = ring_size)]
     pub(crate) ring_size: Option<u32>,
 
     /// Threads that can be inside traced calls at once.

@@ -65,8 +65,16 @@ pub(crate) fn share(text: &str) -> Result<u32, String> {
     Ok(millionths)
 }
 
+/// The size of a ring: a number of bytes with an optional unit.
+pub(crate) fn ring_size(text: &str) -> Result<u32, String> {
+    match u32::try_from(bytes(text)?) {
+        Ok(bytes) if (4096..=1 << 30).contains(&bytes) => Ok(bytes),
+        _ => Err("must be between 4KiB and 1GiB".to_owned()),
+    }
+}
+
 /// A number of bytes with an optional unit.
-pub(crate) fn size(text: &str) -> Result<u32, String> {
+pub(crate) fn bytes(text: &str) -> Result<u64, String> {
     let digits = text
         .find(|c: char| !c.is_ascii_digit())
         .unwrap_or(text.len());
@@ -76,15 +84,16 @@ pub(crate) fn size(text: &str) -> Result<u32, String> {
         "k" | "kb" | "kib" => 1 << 10,
         "m" | "mb" | "mib" => 1 << 20,
         "g" | "gb" | "gib" => 1 << 30,
-        other => return Err(format!("unknown unit '{other}'; use KiB, MiB or GiB")),
+        "t" | "tb" | "tib" => 1 << 40,
+        other => return Err(format!("unknown unit '{other}'; use KiB, MiB, GiB or TiB")),
     };
-    let bytes = number
+    let number = number
         .parse::<u64>()
-        .ok()
-        .and_then(|number| number.checked_mul(unit));
-    match bytes.and_then(|bytes| u32::try_from(bytes).ok()) {
-        Some(bytes) if (4096..=1 << 30).contains(&bytes) => Ok(bytes),
-        _ => Err("must be between 4KiB and 1GiB".to_owned()),
+        .map_err(|_| "is not a whole number".to_owned())?;
+    match number.checked_mul(unit) {
+        Some(0) => Err("must be more than 0".to_owned()),
+        Some(bytes) => Ok(bytes),
+        None => Err("is too large".to_owned()),
     }
 }
 
@@ -101,10 +110,24 @@ mod tests {
         assert_eq!(duration("-1s").unwrap_err(), "must be more than 0");
         assert!(duration("1e400s").is_err());
         assert!(duration("3 parsecs").is_err());
-        assert_eq!(size("64KiB").unwrap(), 65536);
-        assert_eq!(size("4096").unwrap(), 4096);
-        assert!(size("1").is_err());
-        assert!(size("99999999999GiB").is_err());
+        assert_eq!(ring_size("64KiB").unwrap(), 65536);
+        assert_eq!(ring_size("4096").unwrap(), 4096);
+        for wrong in ["1", "2GiB", "99999999999GiB"] {
+            assert!(ring_size(wrong).is_err(), "{wrong}");
+        }
+        assert_eq!(bytes("20GiB").unwrap(), 20 << 30);
+        for wrong in [
+            "",
+            "0",
+            "0MiB",
+            "-1",
+            "1.5GiB",
+            "MiB",
+            "17000000TiB",
+            "1 mile",
+        ] {
+            assert!(bytes(wrong).is_err(), "{wrong}");
+        }
         for (text, millionths) in [
             ("2", 20_000),
             ("0.5", 5_000),

@@ -10,7 +10,10 @@ use gputrace_capture::Meta;
 use gputrace_collect::{Command, clocks};
 use gputrace_kfd::Paths;
 use gputrace_loader::attach::Scope;
-use gputrace_text::{Line, tables::plural};
+use gputrace_text::{
+    Line,
+    tables::{bytes, plural},
+};
 use gputrace_tracee::{
     library::LibraryFile,
     process::{self, ProcessError},
@@ -357,12 +360,21 @@ impl Recorder<'_> {
 
     /// Tells the user that recording has begun.
     pub(crate) fn ready(&self, whom: &str) {
-        let until = match self.request.duration {
-            Some(duration) => format!("for {duration:?}, or until Ctrl-C"),
-            None => "until Ctrl-C".to_owned(),
-        };
+        let limits = [
+            self.request.duration.map(|time| format!("for {time:?}, ")),
+            self.request
+                .most
+                .bytes
+                .map(|size| format!("up to {}, ", bytes(size))),
+            self.request
+                .most
+                .events
+                .map(|most| format!("up to {}, ", plural(most, "event", "events"))),
+        ];
+        let limits: String = limits.into_iter().flatten().collect();
+        let or = if limits.is_empty() { "" } else { "or " };
         self.tell(&format!(
-            "recording {whom} by {} {until}",
+            "recording {whom} by {} {limits}{or}until Ctrl-C",
             self.calls.backend()
         ));
     }

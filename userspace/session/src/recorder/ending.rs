@@ -101,6 +101,8 @@ async fn heard(signal: Option<&mut tokio::signal::unix::Signal>) {
 pub(crate) enum Ending {
     Stopped(Stop),
     DurationOver,
+    /// The recording is as large as it may become.
+    LimitReached,
     ProgramEnded(Option<ExitStatus>),
     TargetsGone,
     CaptureFailed,
@@ -114,6 +116,7 @@ impl Ending {
         match self {
             Self::Stopped(_) | Self::Unread => EndReason::Interrupted,
             Self::DurationOver => EndReason::DurationOver,
+            Self::LimitReached => EndReason::LimitReached,
             Self::ProgramEnded(_) | Self::TargetsGone => EndReason::TargetsGone,
             Self::CaptureFailed => EndReason::Failed("the capture could not be written".to_owned()),
         }
@@ -127,8 +130,8 @@ pub(crate) async fn ended(program: &mut Option<Program>) -> Option<ExitStatus> {
     }
 }
 
-/// The program's status, once the recording is over. If the time limit ended the recording, waits
-/// for the program: whoever started it through gputrace expects its status. If the program was told
+/// The program's status, once the recording is over. If a limit ended the recording, waits for the
+/// program: whoever started it through gputrace expects its status. If the program was told
 /// to end, waits only briefly.
 pub(crate) async fn last_status(
     program: Option<Program>,
@@ -165,7 +168,10 @@ pub(crate) async fn last_status(
             }
             status.ok().and_then(Result::ok)
         }
-        Ending::DurationOver | Ending::TargetsGone | Ending::CaptureFailed => {
+        Ending::DurationOver
+        | Ending::LimitReached
+        | Ending::TargetsGone
+        | Ending::CaptureFailed => {
             if let Some(status) = program.ended() {
                 return Some(status);
             }

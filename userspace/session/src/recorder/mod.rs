@@ -94,6 +94,8 @@ pub(crate) struct Told {
     pub(crate) late: BTreeSet<u32>,
     /// First failure to write the capture.
     pub(crate) failure: Option<String>,
+    /// Whether the recording is as large as it may become.
+    pub(crate) limit_reached: bool,
     /// Whether requested libraries or functions were not found, or another reason was told for
     /// which no call was recorded.
     pub(crate) nothing_matched: bool,

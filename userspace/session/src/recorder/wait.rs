@@ -105,6 +105,10 @@ impl Recorder<'_> {
                     if self.told.failure.is_some() {
                         return Ok(Ending::CaptureFailed);
                     }
+                    if self.told.limit_reached {
+                        self.tell("the recording is as large as allowed, and ends");
+                        return Ok(Ending::LimitReached);
+                    }
                 }
                 _ = tick.tick() => self.tick(),
             }
@@ -146,6 +150,7 @@ impl Recorder<'_> {
             CollectorEvent::Kernel { pid, kernel_object } => self.new_kernel(pid, kernel_object),
             CollectorEvent::Remark(text) => self.tell(&text),
             CollectorEvent::CaptureFailed(text) => self.told.failure = Some(text),
+            CollectorEvent::LimitReached => self.told.limit_reached = true,
         }
         Ok(false)
     }
