@@ -6,7 +6,10 @@ use std::{
 
 use anyhow::Result;
 use gputrace_abi::{counters::DropReason, domain::Domain};
-use gputrace_capture::{ledger::LedgerRow, meta::EndReason};
+use gputrace_capture::{
+    ledger::{Ledger, LedgerRow},
+    meta::EndReason,
+};
 use gputrace_catalog::options::KOKKOS_TRACE;
 use gputrace_export::OutputError;
 use gputrace_loader::{calls::BackendChoice, ioctls::Place};
@@ -308,9 +311,9 @@ fn tell_account(finished: &Finished) {
              which processes have the libraries, -s traces HSA as well",
         );
     }
-    let lost = lost(finished);
+    let lost = lost(ledger);
     say(&format!("{}, {lost}", account(&calls, &work, &events)));
-    let late = finished.ledger.late_processes;
+    let late = ledger.late_processes;
     if late > 0 {
         say(&format!(
             "CALLS MAY BE MISSING: {} ran on for a moment before a library had its probes; no \
@@ -318,7 +321,7 @@ fn tell_account(finished: &Finished) {
             plural(late, "process", "processes")
         ));
     }
-    let untraced = finished.ledger.untraced_processes;
+    let untraced = ledger.untraced_processes;
     if untraced > 0 {
         say(&format!(
             "NOT TRACED: {}, because there was no room for more processes; no account includes \
@@ -357,11 +360,18 @@ fn account(calls: &LedgerRow, work: &LedgerRow, events: &LedgerRow) -> String {
 }
 
 /// What was lost, and how to avoid it next time.
-fn lost(finished: &Finished) -> String {
-    let total = finished.ledger.total();
+fn lost(ledger: &Ledger) -> String {
+    let total = ledger.total();
     let lost = total.lost();
     if lost == 0 {
-        return "none lost".to_owned();
+        // What no account includes is said in lines of its own.
+        let all = ledger.late_processes == 0 && ledger.untraced_processes == 0;
+        let none = if all {
+            "none lost"
+        } else {
+            "none of these lost"
+        };
+        return none.to_owned();
     }
     match total.dropped_for(DropReason::RingFull) {
         0 => format!("{lost} LOST (see the loss ledger)"),
@@ -417,6 +427,24 @@ mod tests {
             (0, 0, 0, "0 calls seen, 0 recorded, 0 of them unfinished"),
         ] {
             assert_eq!(account(&row(calls), &row(work), &row(events)), said);
+        }
+    }
+
+    #[test]
+    fn an_account_that_may_not_include_all_does_not_say_that_all_is_there() {
+        let complete = Ledger::default();
+        assert_eq!(lost(&complete), "none lost");
+        for incomplete in [
+            Ledger {
+                late_processes: 1,
+                ..Ledger::default()
+            },
+            Ledger {
+                untraced_processes: 1,
+                ..Ledger::default()
+            },
+        ] {
+            assert_eq!(lost(&incomplete), "none of these lost");
         }
     }
 }
