@@ -10,8 +10,9 @@ mod common;
 
 use common::{export, number, open, text};
 use gputrace_analysis::summary::Summary;
+use gputrace_capture::meta::Notice;
 use gputrace_export::{synthetic, testing::check_by_reader};
-use gputrace_timeline::event::Event;
+use gputrace_timeline::{KERNELS_NOT_SELECTED, event::Event};
 
 #[test]
 fn estimates_are_beside_what_rocpd_has() {
@@ -113,6 +114,45 @@ fn the_use_of_gpus_is_that_of_the_summary() {
     ] {
         assert!(summary.contains(part), "{part} is not in:\n{summary}");
     }
+}
+
+/// The view and the table say no more than the summary does.
+#[test]
+fn kernels_that_are_not_shown_make_lower_bounds() {
+    let told =
+        |event: &Event| matches!(event, Event::Dispatch(work) if work.time.estimate.is_some());
+    let mut events = synthetic::estimates();
+    events.retain(|event| told(event) || !matches!(event, Event::Dispatch(_)));
+    for event in &mut events {
+        if let Event::End(end) = event {
+            end.time += 100_000_000;
+        }
+    }
+    let figures = |events: &[Event]| {
+        let directory = tempfile::tempdir().unwrap();
+        let database = open(&export(events, directory.path()));
+        let sql = "WITH lines (line) AS (\
+                   SELECT format('busy %s (%d-%d), %d gaps, p50 %s, longest at least %d', \
+                   ifnull(busy, '-'), busy_least, busy_most, gaps, ifnull(gap_p50, '-'), \
+                   longest_gap_least) FROM gputrace_gpu_use \
+                   UNION ALL SELECT format('view %s (%s-%s)', ifnull(round(Busy, 3), '-'), \
+                   round(BusyLeast, 3), ifnull(round(BusyMost, 3), '-')) FROM busy) \
+                   SELECT group_concat(line, '; ') FROM lines";
+        text(&database, sql)
+    };
+    assert_eq!(
+        figures(&events),
+        "busy 504000 (462000-546000), 11 gaps, p50 9989600, longest at least 9989000; \
+         view 0.006 (0.005-0.006)"
+    );
+    events.push(Event::Notice(Notice {
+        time: 0,
+        text: format!("{KERNELS_NOT_SELECTED}: 3 of 15."),
+    }));
+    assert_eq!(
+        figures(&events),
+        "busy - (462000-100500000), 0 gaps, p50 -, longest at least 0; view - (0.005--)"
+    );
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 
 use gputrace_capture::meta::Notice;
 use gputrace_timeline::{
-    COLLECTION_PERIOD, WORK_NOT_SEEN,
+    COLLECTION_PERIOD, KERNELS_NOT_SELECTED, WORK_NOT_SEEN,
     gpu::{Dispatch, QueueInfo},
     is_remark,
 };
@@ -20,7 +20,7 @@ pub struct Agents {
     pub(super) began: u64,
     /// Queues that are older than the recording and have had no dispatch yet.
     older: HashSet<u32>,
-    /// Whether the recording says that some work was not seen.
+    /// Whether the recording says that some work was not seen, or is not shown.
     pub(super) is_partial: bool,
 }
 
@@ -35,6 +35,8 @@ pub struct Figures {
     pub busy: Option<u64>,
     /// The range that contains the truth.
     pub busy_range: (u64, u64),
+    /// Whether kernels are missing: the recording says that some were not seen, or are not shown.
+    pub missing: bool,
     /// Number of idle times between kernels; if some kernels are untimed, at least this many. 0 if
     /// kernels are missing.
     pub gaps: u64,
@@ -56,10 +58,10 @@ impl Agents {
         }
     }
 
-    /// Learns of a remark: it may say that some work was not seen, or that there are times in which
-    /// nothing was recorded.
+    /// Learns of a remark: it may say that some work was not seen or is not shown, or that there are
+    /// times in which nothing was recorded.
     pub fn notice(&mut self, notice: &Notice) {
-        let partial = [WORK_NOT_SEEN, COLLECTION_PERIOD];
+        let partial = [WORK_NOT_SEEN, COLLECTION_PERIOD, KERNELS_NOT_SELECTED];
         self.is_partial |= partial.iter().any(|one| is_remark(&notice.text, one));
     }
 
@@ -100,6 +102,7 @@ impl Agents {
                 untimed: busy.untimed,
                 busy: (busy.meaning(recorded) != Meaning::Nothing).then(|| busy.busy()),
                 busy_range: busy.range(),
+                missing: self.is_partial,
                 gaps: busy.gaps.count(),
                 whole_gaps: whole.calls,
                 gap_percentiles: (whole.calls > 0)

@@ -38,8 +38,8 @@ impl Work {
     ) -> Result<(), ExportError> {
         let sql = context.database.identity.fill(
             "INSERT INTO gputrace_gpu_use{uuid} (agent_id, kernels, unknown_kernels, recorded, busy, busy_least, busy_most, \
-             gaps, whole_gaps, gap_p50, gap_p95, gap_p99, longest_gap_least, longest_gap_most) \
-             VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+             gaps, whole_gaps, gap_p50, gap_p95, gap_p99, missing, longest_gap_least, longest_gap_most) \
+             VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         );
         let recorded = stopped.saturating_sub(began);
         self.agents.finish(stopped);
@@ -60,6 +60,7 @@ impl Work {
                 p50,
                 p95,
                 p99,
+                figures.missing,
                 int(figures.longest_gap_range.0),
                 int(figures.longest_gap_range.1),
             ];

@@ -192,6 +192,22 @@ fn between_collection_periods_gpus_are_not_idle() {
 }
 
 #[test]
+fn outside_selected_regions_gpus_are_not_idle() {
+    let mut summary = crate::summary::Summary::default();
+    for (number, begin) in [(1, START), (2, START + 1_000_000)] {
+        let work = dispatch(number, begin, exact(begin + 10, begin + 20));
+        summary.event(&Event::Dispatch(Box::new(work)));
+    }
+    let text = format!("{}: 3 of 5.", gputrace_timeline::KERNELS_NOT_SELECTED);
+    summary.event(&notice(START, text));
+    summary.finish();
+    let text = summary.to_string();
+    assert!(text.contains(">= 20 ns"), "{text}");
+    assert!(!text.contains("1.00 ms"), "no gap is known: {text}");
+    assert!(text.contains("not shown: 3 of 5."), "{text}");
+}
+
+#[test]
 fn a_remark_on_unseen_work_makes_lower_bounds() {
     let mut summary = crate::summary::Summary::default();
     let work = dispatch(1, START, exact(START + 10, START + 20));

@@ -10,6 +10,10 @@ use crate::model::event::Call;
 /// Beginning of the remark that programs selected nothing of what was recorded.
 pub const NOTHING_SELECTED: &str = "Nothing was selected";
 
+/// Beginning of the remark that GPUs executed kernels that no program selected: figures of GPUs are
+/// no more than lower bounds.
+pub const KERNELS_NOT_SELECTED: &str = "Kernels outside of selected regions are not shown";
+
 /// What programs have asked to be recorded.
 #[derive(Debug, Default)]
 pub(super) struct Selection {
@@ -22,6 +26,9 @@ pub(super) struct Selection {
     /// nothing else is shown.
     passed_over: u64,
     chosen: u64,
+    /// Kernels in and outside such regions, and those outside of them.
+    kernels: u64,
+    kernels_passed_over: u64,
     /// Processes that began during the recording: those want to be recorded only if they say so.
     begun: HashSet<u32>,
     /// Of each other process, what was recorded before its first switch.
@@ -92,6 +99,23 @@ impl Selection {
         if self.is_on && is_before && !self.begun.contains(&pid) {
             self.before.entry(pid).or_default().count += 1;
         }
+    }
+
+    /// Counts a kernel by whether it is shown.
+    pub(super) fn kernel(&mut self, shows: bool) {
+        self.kernels += 1;
+        self.kernels_passed_over += u64::from(!shows);
+    }
+
+    /// What to say of kernels that are not shown beside others that are.
+    pub(super) fn kernels(&self) -> Option<String> {
+        (self.chosen > 0 && self.kernels_passed_over > 0).then(|| {
+            format!(
+                "{KERNELS_NOT_SELECTED}: {} of {}. Busy times of GPUs are lower bounds, and \
+                 nothing is known of gaps between kernels.",
+                self.kernels_passed_over, self.kernels
+            )
+        })
     }
 
     /// What to say of processes that were inside of a region when the recording began.

@@ -60,6 +60,49 @@ fn it_is_said_if_nothing_was_selected() {
     );
 }
 
+/// Nobody shall take time in which kernels are not shown for idle time.
+#[test]
+fn kernels_that_are_not_shown_are_said() {
+    let of = |selects: bool, names: &[&str]| -> Vec<String> {
+        let (mut ranges, mut events) = (ranges(), Vec::new());
+        if selects {
+            ranges.select();
+        }
+        for (begin, name) in (10..).step_by(10).zip(names) {
+            if *name == "kernel" {
+                let origin = Origin {
+                    pid: 1,
+                    tid: 2,
+                    time: begin,
+                    ..Origin::default()
+                };
+                events.push(Event::Dispatch(Box::new(Dispatch {
+                    origin,
+                    ..Dispatch::default()
+                })));
+            } else {
+                ranges.call(call(name, begin, 0), &mut events);
+            }
+        }
+        for mut event in events {
+            ranges.annotate(&mut event);
+        }
+        ranges.remarks().collect()
+    };
+    let region = ["roctxProfilerResume", "kernel", "roctxProfilerPause"];
+    let beside = [&["hipMalloc"], &region[..], &["kernel", "kernel"]].concat();
+    let said = of(true, &beside);
+    assert_eq!(said.len(), 1, "{said:?}");
+    assert!(
+        said[0].starts_with("Kernels outside of selected regions are not shown: 2 of 3. "),
+        "{said:?}"
+    );
+    assert_eq!(of(false, &beside), Vec::<String>::new());
+    // Calls outside of them do not matter to GPUs.
+    let calls = [&["hipMalloc"], &region[..], &["hipMalloc"]].concat();
+    assert_eq!(of(true, &calls), Vec::<String>::new());
+}
+
 #[test]
 fn a_region_that_was_open_when_the_recording_began_is_said() {
     let of = |is_new: bool, names: &[&str]| -> Vec<String> {
