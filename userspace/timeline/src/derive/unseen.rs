@@ -3,10 +3,11 @@
 //! A program that waits for its launches shows that their packets were submitted. If the recording
 //! has fewer dispatches than that, the runtime told the GPU of them in a way that gputrace does not
 //! see. Only what is certain counts: a launch that failed, was captured into a graph or was not
-//! waited for may have no dispatch yet. Dispatches that no launch asked for, those of graphs, can
-//! only hide that others are missing.
+//! waited for may have no dispatch yet. Of a launched graph, only the kernels that it certainly has
+//! count. Its other kernels can only hide that some are missing.
 
 mod copies;
+mod graphs;
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -22,7 +23,10 @@ use gputrace_catalog::{
 };
 use gputrace_text::tables::{count, plural};
 
-use self::copies::Copies;
+use self::{
+    copies::Copies,
+    graphs::{Graph, Graphs},
+};
 use super::deferred::{Handle, handle};
 use crate::model::event::{Call, CallEnd, Event, FunctionInfo, LifetimeChange};
 
@@ -99,6 +103,7 @@ struct Function {
 #[derive(Clone, Copy, Debug)]
 enum What {
     Launches(Launch),
+    Graphs(Graph),
     /// Succeeds when everything in its stream has ended.
     WaitsForStream,
     /// So does this, if it copies to the host: the fourth argument is `hipMemcpyKind`.
@@ -119,8 +124,10 @@ struct Process {
     /// Launches that nobody has waited for, by stream, and their number.
     waiting: HashMap<Handle, Waiting>,
     waiting_count: usize,
-    /// Launches whose packets must have been submitted.
+    /// Kernels whose packets must have been submitted: by calls of their own, and by graphs.
     launched: u64,
+    by_graphs: u64,
+    graphs: Graphs,
     /// Dispatches other than the runtime's own.
     dispatched: u64,
     /// Calls of [`What::ByRocr`] by the program.
@@ -139,21 +146,36 @@ struct Process {
 /// Launches into a stream that nobody has waited for.
 #[derive(Debug, Default)]
 struct Waiting {
-    /// The ends of the calls, ns, in order of their begins.
-    ends: VecDeque<u64>,
+    /// The ends of the calls, ns, and how many kernels of a graph each launches; `None` for a
+    /// kernel by itself. In order of their begins.
+    ends: VecDeque<(u64, Option<u64>)>,
     /// The device of the thread that launched last.
     device: u32,
 }
 
 impl Waiting {
-    /// Takes the launches that were over at `time`, ns, and returns their number.
-    fn take(&mut self, time: u64) -> usize {
-        let before = self.ends.len();
-        while self.ends.front().is_some_and(|end| *end <= time) {
-            self.ends.pop_front();
+    /// Takes the launches that were over at `time`, ns.
+    fn take(&mut self, time: u64) -> Taken {
+        let mut taken = Taken::default();
+        while let Some((_, kernels)) = self.ends.pop_front_if(|(end, _)| *end <= time) {
+            taken.launches += 1;
+            match kernels {
+                None => taken.kernels += 1,
+                Some(kernels) => taken.by_graphs += kernels,
+            }
         }
-        before - self.ends.len()
+        taken
     }
+}
+
+/// Launches that have ended.
+#[derive(Clone, Copy, Debug, Default)]
+struct Taken {
+    /// Number of calls.
+    launches: usize,
+    /// Kernels of calls that launch one, and those of graphs.
+    kernels: u64,
+    by_graphs: u64,
 }
 
 impl Unseen {
@@ -168,8 +190,14 @@ impl Unseen {
         );
         let known = FUNCTIONS.iter().find(|(function, _)| *function == plain);
         let launch = || launch::launch(name).map(|(launch, _)| What::Launches(launch));
+        let graph = || {
+            let mut known = graphs::FUNCTIONS.iter();
+            let (_, graph) = known.find(|(function, _)| *function == plain)?;
+            Some(What::Graphs(*graph))
+        };
         let Some(what) = known
             .map(|(_, what)| *what)
+            .or_else(graph)
             .or_else(launch)
             .filter(|_| is_api)
         else {
@@ -233,6 +261,7 @@ impl Unseen {
         let stream = handle(call, function.stream, function.per_thread, device);
         match function.what {
             What::Launches(launch) => process.launch(launch, stream, device, call),
+            What::Graphs(graph) => process.graph(graph, stream, device, call),
             What::CopiesByKind if u64::from(call.args[3] as u32) != TO_HOST => {}
             What::WaitsForStream | What::CopiesByKind => {
                 process.waited(stream, call.begin);
@@ -264,19 +293,20 @@ impl Unseen {
         let lost_packets = ledger.map_or(0, |ledger| lost(ledger, &PACKETS));
         let misses = |process: &Process| {
             let seen = process.dispatched.saturating_add(lost_packets);
-            process.launched > seen && (process.launched - seen) * FEW >= process.launched
+            let launched = process.launched.saturating_add(process.by_graphs);
+            let missing = launched.saturating_sub(seen);
+            missing > 0 && missing.saturating_mul(FEW) >= launched
         };
         for (pid, process) in &self.processes {
-            let (launched, dispatched) = (process.launched, process.dispatched);
             if has(Domain::KernelDispatch) && !self.has_periods && misses(process) {
                 remarks.push(format!(
-                    "{WORK_NOT_SEEN}: process {pid} made {} that each launch a kernel, and waited \
+                    "{WORK_NOT_SEEN}: process {pid} {}, and waited \
                      for them, but {} could be seen. Most likely \
                      its runtime stores to doorbells by itself (DEBUG_CLR_DIRECT_DOORBELL=1), or \
                      uses packets that this version of gputrace does not know, or queues that ROCr \
                      did not make (user queues of DRM). Busy times of GPUs are lower bounds.",
-                    count(launched, "call"),
-                    plural(dispatched, "dispatch", "dispatches"),
+                    process.asked(),
+                    plural(process.dispatched, "dispatch", "dispatches"),
                 ));
             }
             if has(Domain::MemoryCopy) && process.by_rocr > 0 {
@@ -303,28 +333,24 @@ impl Unseen {
 
 impl Process {
     fn launch(&mut self, launch: Launch, stream: Handle, device: u32, call: &Call) {
-        let end = self.inside.entry(call.tid).or_default();
-        if call.begin < *end {
+        if self.is_inside(call) {
             return;
         }
-        *end = call.end;
         match launch {
             Launch::Kernel(sizes) => {
                 let (grid, workgroup) = sizes.read(&call.args, &call.stack);
                 let is_empty = grid.into_iter().chain(workgroup).any(|size| size == 0);
-                // A capture extends to streams that wait for events of its stream.
-                if is_empty || !self.capturing.is_empty() || self.waiting_count >= MOST_WAITING {
-                    return;
+                if !is_empty {
+                    self.graphs.captured(stream);
+                    self.wait(None, stream, device, call);
                 }
-                let waiting = self.waiting.entry(stream).or_default();
-                waiting.ends.push_back(call.end);
-                waiting.device = device;
-                self.waiting_count += 1;
             }
             Launch::BeginCapture => {
+                self.graphs.begin(stream);
                 self.capturing.insert(stream);
             }
             Launch::EndCapture => {
+                self.graphs.end(stream, call);
                 if !self.capturing.remove(&stream) {
                     // It began before the recording.
                     self.captured_before = true;
@@ -338,6 +364,54 @@ impl Process {
             }
             Launch::Unknown | Launch::CreateStream | Launch::DestroyStream => {}
         }
+    }
+
+    fn graph(&mut self, graph: Graph, stream: Handle, device: u32, call: &Call) {
+        let is_launch = matches!(graph, Graph::Launches);
+        if is_launch && self.is_inside(call) {
+            return;
+        }
+        let kernels = self.graphs.call(graph, call);
+        if kernels > 0 {
+            self.wait(Some(kernels), stream, device, call);
+        }
+    }
+
+    /// Whether a launch is HIP's own, inside another one.
+    fn is_inside(&mut self, call: &Call) -> bool {
+        let end = self.inside.entry(call.tid).or_default();
+        let is_inside = call.begin < *end;
+        if !is_inside {
+            *end = call.end;
+        }
+        is_inside
+    }
+
+    /// Adds a launch, of that many kernels of a graph or of one by itself, to those that nobody
+    /// has waited for.
+    fn wait(&mut self, kernels: Option<u64>, stream: Handle, device: u32, call: &Call) {
+        // A capture extends to streams that wait for events of its stream.
+        if !self.capturing.is_empty() || self.waiting_count >= MOST_WAITING {
+            return;
+        }
+        let waiting = self.waiting.entry(stream).or_default();
+        waiting.ends.push_back((call.end, kernels));
+        waiting.device = device;
+        self.waiting_count += 1;
+    }
+
+    /// What was launched, in words.
+    fn asked(&self) -> String {
+        let calls = (self.launched > 0).then(|| {
+            let calls = count(self.launched, "call");
+            format!("made {calls} that each launch a kernel")
+        });
+        let graphs = (self.by_graphs > 0).then(|| {
+            let kernels = count(self.by_graphs, "kernel");
+            format!("launched graphs with at least {kernels}")
+        });
+        let parts: Vec<String> = calls.into_iter().chain(graphs).collect();
+        parts.join(" and ")
     }
 
     /// What was launched into a stream before `time`, ns, has ended.
@@ -355,20 +429,22 @@ impl Process {
     fn waited_for_device(&mut self, device: u32, time: u64) {
         let streams = self.waiting.values_mut();
         let of_device = streams.filter(|waiting| waiting.device == device);
-        let ended = of_device.map(|waiting| waiting.take(time)).sum();
-        self.ended(ended);
+        let ended: Vec<Taken> = of_device.map(|waiting| waiting.take(time)).collect();
+        ended.into_iter().for_each(|taken| self.ended(taken));
         self.waiting.retain(|_, waiting| !waiting.ends.is_empty());
     }
 
-    fn ended(&mut self, launches: usize) {
-        self.waiting_count -= launches;
-        self.launched += launches as u64;
+    fn ended(&mut self, taken: Taken) {
+        self.waiting_count -= taken.launches;
+        self.launched += taken.kernels;
+        self.by_graphs = self.by_graphs.saturating_add(taken.by_graphs);
     }
 
     /// The process ends or executes another program.
     fn restart(&mut self) {
         *self = Self {
             launched: self.launched,
+            by_graphs: self.by_graphs,
             dispatched: self.dispatched,
             by_rocr: self.by_rocr,
             captured_before: self.captured_before,

@@ -2,11 +2,14 @@
 
 use super::*;
 use crate::{
-    model::gpu::{Dispatch, Origin},
+    model::{
+        gpu::{Dispatch, Origin},
+        values::{Pointee, PointeeData},
+    },
     synthetic::call,
 };
 
-const NAMES: [&str; 14] = [
+const NAMES: [&str; 19] = [
     "hipLaunchKernel",
     "hipDeviceSynchronize",
     "hipStreamSynchronize",
@@ -21,6 +24,11 @@ const NAMES: [&str; 14] = [
     "hipEventSynchronize",
     "hsa_memory_copy",
     "hsa_amd_memory_fill",
+    "hipGraphInstantiate",
+    "hipGraphExecDestroy",
+    "hipGraphNodeSetEnabled",
+    "hipGraphCreate",
+    "hipGraphAddKernelNode",
 ];
 
 /// Words of a launch of one block of 64 work-items.
@@ -158,6 +166,84 @@ fn launches_that_make_no_dispatch_are_not_counted() {
         ],
     );
     assert_eq!(remarks(&unseen), Vec::<String>::new());
+}
+
+/// A call that stores a handle through the pointer in an argument word.
+fn stores(mut call: Call, word: u8, handle: u64) -> Call {
+    call.pointees.push(Pointee {
+        word,
+        at_return: true,
+        data: PointeeData::Bytes(handle.to_le_bytes().to_vec()),
+    });
+    call
+}
+
+/// What is said of a graph of three kernels that is instantiated, after which these calls are made,
+/// and of which `seen` dispatches are there.
+fn said_of_graph(seen: usize, after: &[(&str, [u64; 6])]) -> Vec<String> {
+    const STREAM: u64 = 0x50;
+    let mut unseen = unseen();
+    let mut take = |call: Call| unseen.seen(&Event::Call(call));
+    take(made(1, "hipStreamBeginCapture", [STREAM; 6]));
+    for number in 2..5 {
+        let mut launch = made(number, "hipLaunchKernel", LAUNCH);
+        launch.stack[1] = STREAM;
+        take(launch);
+    }
+    // Another stream may take no part.
+    take(made(5, "hipLaunchKernel", LAUNCH));
+    take(stores(made(6, "hipStreamEndCapture", [STREAM; 6]), 1, 0x60));
+    take(stores(
+        made(7, "hipGraphInstantiate", [0, 0x60, 0, 0, 0, 0]),
+        0,
+        0x70,
+    ));
+    for (number, (name, args)) in (8..).zip(after) {
+        take(made(number, name, *args));
+    }
+    dispatched(&mut unseen, seen);
+    remarks(&unseen)
+}
+
+#[test]
+fn kernels_of_graphs_must_have_dispatches() {
+    let launch = ("hipGraphLaunch", [0x70, 0x50, 0, 0, 0, 0]);
+    let wait = ("hipStreamSynchronize", [0x50; 6]);
+    let said = said_of_graph(1, &[launch, launch, wait]);
+    assert_eq!(said.len(), 1);
+    for part in [
+        WORK_NOT_SEEN,
+        "graphs with at least 6 kernels",
+        " 1 dispatch ",
+    ] {
+        assert!(said[0].contains(part), "{part} is not in {said:?}");
+    }
+    let none = Vec::<String>::new();
+    assert_eq!(said_of_graph(6, &[launch, launch, wait]), none);
+    assert_eq!(said_of_graph(0, &[launch, launch]), none, "not waited for");
+    // A node may be off, or the graph another one.
+    for gone in ["hipGraphNodeSetEnabled", "hipGraphExecDestroy"] {
+        let calls = [(gone, [0x70, 1, 0, 0, 0, 0]), launch, wait];
+        assert_eq!(said_of_graph(0, &calls), none, "{gone}");
+    }
+}
+
+#[test]
+fn nodes_that_are_added_to_a_graph_are_kernels_of_it() {
+    let mut unseen = unseen();
+    let mut take = |call: Call| unseen.seen(&Event::Call(call));
+    take(stores(made(1, "hipGraphCreate", [0; 6]), 0, 0x60));
+    take(made(2, "hipGraphAddKernelNode", [0, 0x60, 0, 0, 0, 0]));
+    take(stores(
+        made(3, "hipGraphInstantiate", [0, 0x60, 0, 0, 0, 0]),
+        0,
+        0x70,
+    ));
+    take(made(4, "hipGraphAddKernelNode", [0, 0x60, 0, 0, 0, 0]));
+    take(made(5, "hipGraphLaunch", [0x70, 0, 0, 0, 0, 0]));
+    take(made(6, "hipDeviceSynchronize", [0; 6]));
+    let said = remarks(&unseen);
+    assert!(said[0].contains("at least 1 kernel,"), "{said:?}");
 }
 
 #[test]
