@@ -12,7 +12,7 @@ use common::{export, number, open, text};
 use gputrace_analysis::summary::Summary;
 use gputrace_capture::meta::Notice;
 use gputrace_export::{synthetic, testing::check_by_reader};
-use gputrace_timeline::{KERNELS_NOT_SELECTED, event::Event};
+use gputrace_timeline::{WORK_NOT_SELECTED, event::Event};
 
 #[test]
 fn estimates_are_beside_what_rocpd_has() {
@@ -147,7 +147,7 @@ fn kernels_that_are_not_shown_make_lower_bounds() {
     );
     events.push(Event::Notice(Notice {
         time: 0,
-        text: format!("{KERNELS_NOT_SELECTED}: 3 of 15."),
+        text: format!("{WORK_NOT_SELECTED}: 3 of 15."),
     }));
     assert_eq!(
         figures(&events),

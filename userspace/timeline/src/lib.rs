@@ -41,7 +41,7 @@ pub mod timeline;
 pub use derive::{
     args, driver,
     failures::FAILED_CALLS,
-    ranges::{KERNELS_NOT_SELECTED, NOTHING_SELECTED},
+    ranges::{NOTHING_SELECTED, WORK_NOT_SELECTED},
     status,
     unseen::{COLLECTION_PERIOD, WORK_NOT_SEEN},
 };

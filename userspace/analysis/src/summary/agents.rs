@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 
 use gputrace_capture::meta::Notice;
 use gputrace_timeline::{
-    COLLECTION_PERIOD, KERNELS_NOT_SELECTED, WORK_NOT_SEEN,
+    COLLECTION_PERIOD, WORK_NOT_SEEN, WORK_NOT_SELECTED,
     gpu::{Dispatch, QueueInfo},
     is_remark,
 };
@@ -61,7 +61,7 @@ impl Agents {
     /// Learns of a remark: it may say that some work was not seen or is not shown, or that there are
     /// times in which nothing was recorded.
     pub fn notice(&mut self, notice: &Notice) {
-        let partial = [WORK_NOT_SEEN, COLLECTION_PERIOD, KERNELS_NOT_SELECTED];
+        let partial = [WORK_NOT_SEEN, COLLECTION_PERIOD, WORK_NOT_SELECTED];
         self.is_partial |= partial.iter().any(|one| is_remark(&notice.text, one));
     }
 

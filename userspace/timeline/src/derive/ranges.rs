@@ -18,7 +18,7 @@ use std::collections::{HashMap, HashSet};
 use foldhash::fast::RandomState;
 use gputrace_catalog::markers::{Marker, marker};
 
-pub use self::selection::{KERNELS_NOT_SELECTED, NOTHING_SELECTED};
+pub use self::selection::{NOTHING_SELECTED, WORK_NOT_SELECTED};
 use self::{
     history::History,
     nesting::{Nesting, Open},
@@ -331,7 +331,6 @@ impl Ranges {
     /// Adds to GPU work what is known of its submitting thread, and to threads the names that they
     /// set for themselves. Returns `false` if the event is to be hidden.
     pub(crate) fn annotate(&mut self, event: &mut Event) -> bool {
-        let is_kernel = matches!(event, Event::Dispatch(_));
         let origin = match event {
             Event::Call(call) => {
                 let shows = self.selection.shows((call.pid, call.tid), call.begin);
@@ -362,9 +361,7 @@ impl Ranges {
         }
         let shows = self.selection.shows((pid, tid), time);
         self.selection.count(pid, time, shows);
-        if is_kernel {
-            self.selection.kernel(shows);
-        }
+        self.selection.work(shows);
         shows
     }
 
@@ -462,7 +459,7 @@ impl Ranges {
         .map(|(count, what)| format!("Markers: {count} {what}."))
         .chain(self.nothing_selected())
         .chain(self.selection.inside())
-        .chain(self.selection.kernels())
+        .chain(self.selection.outside())
     }
 }
 

@@ -198,7 +198,7 @@ fn outside_selected_regions_gpus_are_not_idle() {
         let work = dispatch(number, begin, exact(begin + 10, begin + 20));
         summary.event(&Event::Dispatch(Box::new(work)));
     }
-    let text = format!("{}: 3 of 5.", gputrace_timeline::KERNELS_NOT_SELECTED);
+    let text = format!("{}: 3 of 5.", gputrace_timeline::WORK_NOT_SELECTED);
     summary.event(&notice(START, text));
     summary.finish();
     let text = summary.to_string();

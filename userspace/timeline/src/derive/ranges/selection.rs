@@ -10,9 +10,9 @@ use crate::model::event::Call;
 /// Beginning of the remark that programs selected nothing of what was recorded.
 pub const NOTHING_SELECTED: &str = "Nothing was selected";
 
-/// Beginning of the remark that GPUs executed kernels that no program selected: figures of GPUs are
-/// no more than lower bounds.
-pub const KERNELS_NOT_SELECTED: &str = "Kernels outside of selected regions are not shown";
+/// Beginning of the remark that GPUs worked outside of the regions that programs selected: figures
+/// of GPUs are no more than lower bounds.
+pub const WORK_NOT_SELECTED: &str = "Work of GPUs outside of selected regions is not shown";
 
 /// What programs have asked to be recorded.
 #[derive(Debug, Default)]
@@ -26,9 +26,9 @@ pub(super) struct Selection {
     /// nothing else is shown.
     passed_over: u64,
     chosen: u64,
-    /// Kernels in and outside such regions, and those outside of them.
-    kernels: u64,
-    kernels_passed_over: u64,
+    /// Kernels and copies in and outside such regions, and those outside of them.
+    work: u64,
+    work_passed_over: u64,
     /// Processes that began during the recording: those want to be recorded only if they say so.
     begun: HashSet<u32>,
     /// Of each other process, what was recorded before its first switch.
@@ -101,19 +101,20 @@ impl Selection {
         }
     }
 
-    /// Counts a kernel by whether it is shown.
-    pub(super) fn kernel(&mut self, shows: bool) {
-        self.kernels += 1;
-        self.kernels_passed_over += u64::from(!shows);
+    /// Counts a kernel or copy by whether it is shown.
+    pub(super) fn work(&mut self, shows: bool) {
+        self.work += 1;
+        self.work_passed_over += u64::from(!shows);
     }
 
-    /// What to say of kernels that are not shown beside others that are.
-    pub(super) fn kernels(&self) -> Option<String> {
-        (self.chosen > 0 && self.kernels_passed_over > 0).then(|| {
+    /// What to say of work that is not shown beside other things that are.
+    pub(super) fn outside(&self) -> Option<String> {
+        (self.chosen > 0 && self.work_passed_over > 0).then(|| {
             format!(
-                "{KERNELS_NOT_SELECTED}: {} of {}. Busy times of GPUs are lower bounds, and \
-                 nothing is known of gaps between kernels.",
-                self.kernels_passed_over, self.kernels
+                "{WORK_NOT_SELECTED}: {} of {}. Busy times of GPUs are lower bounds, and nothing \
+                 is known of gaps between kernels.",
+                self.work_passed_over,
+                plural(self.work, "kernel or copy", "kernels and copies")
             )
         })
     }

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::model::{
-    gpu::{Dispatch, Origin},
+    gpu::{self, Dispatch, Origin},
     values::Pointee,
 };
 

@@ -60,28 +60,31 @@ fn it_is_said_if_nothing_was_selected() {
     );
 }
 
-/// Nobody shall take time in which kernels are not shown for idle time.
+/// Nobody shall take time in which work is not shown for idle time.
 #[test]
-fn kernels_that_are_not_shown_are_said() {
+fn work_that_is_not_shown_is_said() {
     let of = |selects: bool, names: &[&str]| -> Vec<String> {
         let (mut ranges, mut events) = (ranges(), Vec::new());
         if selects {
             ranges.select();
         }
         for (begin, name) in (10..).step_by(10).zip(names) {
-            if *name == "kernel" {
-                let origin = Origin {
-                    pid: 1,
-                    tid: 2,
-                    time: begin,
-                    ..Origin::default()
-                };
-                events.push(Event::Dispatch(Box::new(Dispatch {
+            let origin = Origin {
+                pid: 1,
+                tid: 2,
+                time: begin,
+                ..Origin::default()
+            };
+            match *name {
+                "kernel" => events.push(Event::Dispatch(Box::new(Dispatch {
                     origin,
                     ..Dispatch::default()
-                })));
-            } else {
-                ranges.call(call(name, begin, 0), &mut events);
+                }))),
+                "copy" => events.push(Event::Copy(Box::new(gpu::Copy {
+                    origin,
+                    ..gpu::Copy::default()
+                }))),
+                _ => ranges.call(call(name, begin, 0), &mut events),
             }
         }
         for mut event in events {
@@ -90,11 +93,13 @@ fn kernels_that_are_not_shown_are_said() {
         ranges.remarks().collect()
     };
     let region = ["roctxProfilerResume", "kernel", "roctxProfilerPause"];
-    let beside = [&["hipMalloc"], &region[..], &["kernel", "kernel"]].concat();
+    let beside = [&["hipMalloc"], &region[..], &["kernel", "copy"]].concat();
     let said = of(true, &beside);
     assert_eq!(said.len(), 1, "{said:?}");
     assert!(
-        said[0].starts_with("Kernels outside of selected regions are not shown: 2 of 3. "),
+        said[0].starts_with(
+            "Work of GPUs outside of selected regions is not shown: 2 of 3 kernels and copies. "
+        ),
         "{said:?}"
     );
     assert_eq!(of(false, &beside), Vec::<String>::new());
