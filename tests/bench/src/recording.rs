@@ -13,7 +13,7 @@ use gputrace_capture::{
     ledger::Ledger,
     meta::{EndReason, Recording as Description},
 };
-use gputrace_collect::{Collector, CollectorHandle, Most, Settings};
+use gputrace_collect::{Collector, CollectorHandle, Settings, SizeLimit};
 use gputrace_loader::calls::{BackendChoice, Calls, Options};
 
 use crate::{
@@ -56,7 +56,7 @@ impl Recording {
             debug: false,
             ring_bytes: RING_BYTES,
             follow_forks: false,
-            most: Most::default(),
+            size_limit: SizeLimit::default(),
             gpu: None,
             writer: CaptureWriter::create(
                 file,

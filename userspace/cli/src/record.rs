@@ -14,7 +14,8 @@ use gputrace_catalog::options::KOKKOS_TRACE;
 use gputrace_export::OutputError;
 use gputrace_loader::{calls::BackendChoice, ioctls::Place};
 use gputrace_session::{
-    ExtraFunctions, Finished, FunctionFilter, Most, Request, SessionError, Targets, Watcher, record,
+    ExtraFunctions, Finished, FunctionFilter, Request, SessionError, SizeLimit, Targets, Watcher,
+    record,
 };
 use gputrace_text::tables::{count, plural};
 
@@ -202,7 +203,7 @@ fn request(args: &RecordArgs) -> Request {
         duration: args
             .duration
             .or(args.attach_duration_msec.map(Duration::from_millis)),
-        most: Most {
+        size_limit: SizeLimit {
             bytes: args.max_size,
             events: args.max_events,
         },

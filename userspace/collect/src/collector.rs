@@ -33,6 +33,7 @@ use crate::{
     rings::CpuRing,
     sampling::{GpuClocks, Sampling},
     sink::RecordSink,
+    size_limit::{ReachedLimit, SizeLimit},
     tasks::Relevant,
     tracker::GpuTracker,
     watch::Watcher,
@@ -67,27 +68,9 @@ pub struct Settings {
     /// The capture, with its header written.
     pub writer: CaptureWriter<File>,
     /// Size at which [`CollectorEvent::LimitReached`] is reported.
-    pub most: Most,
+    pub size_limit: SizeLimit,
     /// How to follow the GPU's work; `None`: not at all.
     pub gpu: Option<GpuSettings>,
-}
-
-/// Size at which a recording is to end.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Most {
-    /// Size of the capture, bytes; `None`: no limit.
-    pub bytes: Option<u64>,
-    /// Number of events: [`is_counted`](gputrace_capture::ledger::is_counted) says of which domains.
-    /// `None`: no limit.
-    pub events: Option<u64>,
-}
-
-impl Most {
-    /// Whether a capture of `bytes` with `events` is as large as it may become.
-    fn is_reached(&self, bytes: u64, events: u64) -> bool {
-        self.bytes.is_some_and(|most| bytes >= most)
-            || self.events.is_some_and(|most| events >= most)
-    }
 }
 
 /// How the GPU's work is followed.
@@ -159,8 +142,8 @@ pub enum CollectorEvent {
     /// The capture could not be written; reported once. Records lost from now on are in the
     /// accounts.
     CaptureFailed(String),
-    /// The recording has become as large as it may; reported once. It continues until it is ended.
-    LimitReached,
+    /// The recording has reached its size limit; reported once. It continues until it is ended.
+    LimitReached(ReachedLimit),
 }
 
 /// Result of a collector that has ended.
@@ -269,8 +252,7 @@ pub struct Collector {
     ledger_due: Instant,
     clocks_due: Instant,
     pace: Pace,
-    /// Size at which the recording is to end, as long as it is not reached.
-    most: Most,
+    size_limit: SizeLimit,
 }
 
 impl Collector {
@@ -290,7 +272,7 @@ impl Collector {
             ring_bytes,
             follow_forks,
             writer,
-            most,
+            size_limit,
             gpu,
         } = settings;
         // The records in a ring are smaller than the ring: each has a header in it.
@@ -341,7 +323,7 @@ impl Collector {
             ledger_due: now + LEDGER_EVERY,
             clocks_due: now + CLOCKS_EVERY,
             pace: Pace::default(),
-            most,
+            size_limit,
         };
         let thread = thread::Builder::new()
             .name("collector".to_owned())
@@ -390,7 +372,7 @@ impl Collector {
                 }
             }
             drained = self.round();
-            self.look_at_size();
+            self.size_limit.look(&self.sink);
             self.periodic()?;
         }
     }
@@ -448,16 +430,6 @@ impl Collector {
                 ring.drain(|record| self.sink.take(cpu, record))
             })
             .sum()
-    }
-
-    /// Reports that the recording has become as large as it may.
-    fn look_at_size(&mut self) {
-        let (size, events) = (self.sink.writer.size(), self.sink.accounts.events());
-        if self.most.is_reached(size, events) {
-            (self.sink.tell)(CollectorEvent::LimitReached);
-            // Once is enough.
-            self.most = Most::default();
-        }
     }
 
     fn periodic(&mut self) -> Result<(), ProbeError> {
@@ -576,9 +548,7 @@ impl Collector {
             failure,
         })
     }
-}
 
-impl Collector {
     /// Handles a command that arrived at the end.
     fn last(&mut self, command: Command) {
         match command {

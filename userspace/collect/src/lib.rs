@@ -40,13 +40,15 @@ mod rings;
 mod sampling;
 mod scratch;
 mod sink;
+mod size_limit;
 mod tasks;
 mod tracker;
 mod values;
 mod watch;
 
 pub use collector::{
-    Collector, CollectorEvent, CollectorHandle, Command, CommandSender, GpuSettings, Most,
-    Settings, Stopped,
+    Collector, CollectorEvent, CollectorHandle, Command, CommandSender, GpuSettings, Settings,
+    Stopped,
 };
 pub use sampling::GpuClocks;
+pub use size_limit::{ReachedLimit, SizeLimit};

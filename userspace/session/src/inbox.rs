@@ -82,7 +82,7 @@ impl Message {
                 Key::Remark(BuildHasherDefault::<DefaultHasher>::default().hash_one(text))
             }
             Self::Collector(CollectorEvent::CaptureFailed(_)) => Key::CaptureFailed,
-            Self::Collector(CollectorEvent::LimitReached) => Key::LimitReached,
+            Self::Collector(CollectorEvent::LimitReached(_)) => Key::LimitReached,
             Self::Mapped { pid, .. } => Key::Mapped(*pid),
             Self::Surveyed(_) => Key::Surveyed,
         })

@@ -39,7 +39,7 @@ mod system;
 mod targets;
 
 pub use error::SessionError;
-pub use gputrace_collect::Most;
+pub use gputrace_collect::SizeLimit;
 pub use outputs::{
     Outputs, config::output_config, export, export_from, formats::Format, location::split,
     placeholders::Names,

@@ -4,7 +4,7 @@ use std::{ffi::OsString, fmt, path::PathBuf, sync::Arc, time::Duration};
 
 use gputrace_abi::domain::Domain;
 use gputrace_analysis::summary::tables::TableOptions;
-use gputrace_collect::Most;
+use gputrace_collect::SizeLimit;
 use gputrace_export::{FilterOptions, KernelOptions, Progress};
 use gputrace_loader::{attach::Scope, calls::BackendChoice, ioctls::Place};
 use gputrace_perfetto::GpuGrouping;
@@ -33,7 +33,7 @@ pub struct Request {
     /// Time after which the recording stops by itself.
     pub duration: Option<Duration>,
     /// Size at which the recording stops by itself.
-    pub most: Most,
+    pub size_limit: SizeLimit,
     /// Where outputs go, and which are made.
     pub output: OutputRequest,
     /// How probes are attached.

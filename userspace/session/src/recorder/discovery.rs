@@ -7,7 +7,7 @@ use gputrace_abi::{
     record::{Task, task_op},
 };
 use gputrace_capture::Meta;
-use gputrace_collect::{Command, clocks};
+use gputrace_collect::{Command, SizeLimit, clocks};
 use gputrace_kfd::Paths;
 use gputrace_loader::attach::Scope;
 use gputrace_text::{
@@ -360,16 +360,14 @@ impl Recorder<'_> {
 
     /// Tells the user that recording has begun.
     pub(crate) fn ready(&self, whom: &str) {
+        let SizeLimit {
+            bytes: size,
+            events,
+        } = self.request.size_limit;
         let limits = [
             self.request.duration.map(|time| format!("for {time:?}, ")),
-            self.request
-                .most
-                .bytes
-                .map(|size| format!("up to {}, ", bytes(size))),
-            self.request
-                .most
-                .events
-                .map(|most| format!("up to {}, ", plural(most, "event", "events"))),
+            size.map(|size| format!("up to {}, ", bytes(size))),
+            events.map(|events| format!("up to {}, ", plural(events, "event", "events"))),
         ];
         let limits: String = limits.into_iter().flatten().collect();
         let or = if limits.is_empty() { "" } else { "or " };

@@ -14,7 +14,7 @@ mod wait;
 use std::{collections::BTreeSet, path::PathBuf, process::ExitStatus, sync::Arc};
 
 use gputrace_capture::{ledger::Ledger, meta::EndReason};
-use gputrace_collect::CollectorHandle;
+use gputrace_collect::{CollectorHandle, ReachedLimit};
 use gputrace_export::OutputDir;
 use gputrace_loader::calls::Calls;
 use gputrace_text::Line;
@@ -94,8 +94,8 @@ pub(crate) struct Told {
     pub(crate) late: BTreeSet<u32>,
     /// First failure to write the capture.
     pub(crate) failure: Option<String>,
-    /// Whether the recording is as large as it may become.
-    pub(crate) limit_reached: bool,
+    /// The size limit that the recording has reached.
+    pub(crate) limit_reached: Option<ReachedLimit>,
     /// Whether requested libraries or functions were not found, or another reason was told for
     /// which no call was recorded.
     pub(crate) nothing_matched: bool,

@@ -94,7 +94,7 @@ pub fn record(request: &Request, say: Say<'_>) -> Result<Finished, SessionError>
                 ring_bytes,
                 follow_forks: request.follows_forks(),
                 writer: opened.writer,
-                most: request.most,
+                size_limit: request.size_limit,
                 gpu: gpus.settings(request, clocks, opened.live.is_some()),
             },
             &inbox,

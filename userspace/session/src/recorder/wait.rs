@@ -105,7 +105,7 @@ impl Recorder<'_> {
                     if self.told.failure.is_some() {
                         return Ok(Ending::CaptureFailed);
                     }
-                    if self.told.limit_reached {
+                    if self.told.limit_reached.is_some() {
                         self.tell("the recording is as large as allowed, and ends");
                         return Ok(Ending::LimitReached);
                     }
@@ -150,7 +150,7 @@ impl Recorder<'_> {
             CollectorEvent::Kernel { pid, kernel_object } => self.new_kernel(pid, kernel_object),
             CollectorEvent::Remark(text) => self.tell(&text),
             CollectorEvent::CaptureFailed(text) => self.told.failure = Some(text),
-            CollectorEvent::LimitReached => self.told.limit_reached = true,
+            CollectorEvent::LimitReached(limit) => self.told.limit_reached = Some(limit),
         }
         Ok(false)
     }
