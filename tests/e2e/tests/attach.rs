@@ -111,7 +111,7 @@ fn two_processes_at_once() {
     assert_complete(&log, &together, &second_window);
 }
 
-/// A recording ends by itself when it is as large as allowed. The program goes on.
+/// A recording ends by itself when it has reached this limit. The program goes on.
 fn ends_at_its_limit(option: &str, limit: u64, reached: impl Fn(&Outputs) -> u64) {
     let Some(bench) = Bench::privileged() else {
         return;
@@ -122,7 +122,8 @@ fn ends_at_its_limit(option: &str, limit: u64, reached: impl Fn(&Outputs) -> u64
     let mut gputrace = bench.attach(&outputs, &options, &[program.pid()]);
     gputrace.finish();
     let stderr = gputrace.stderr();
-    assert!(stderr.contains("as large as allowed, and ends"), "{stderr}");
+    let message = format!("the recording has reached its {option}, and ends");
+    assert!(stderr.contains(&message), "{stderr}");
     bench.wait_for_calls(&[program.pid()], 100);
     program.close_stdin();
     program.finish();

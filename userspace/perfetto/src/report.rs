@@ -173,7 +173,7 @@ pub(crate) fn end<W: Write>(out: &mut Sequence<W>, end: &End) -> io::Result<()> 
     let reason = match &end.reason {
         EndReason::Interrupted => "interrupted by the user",
         EndReason::DurationOver => "its duration was over",
-        EndReason::LimitReached => "it was as large as allowed",
+        EndReason::LimitReached => "it reached its --max-size or --max-events",
         EndReason::TargetsGone => "the traced programs ended",
         EndReason::Failed(_) => "failed",
     };

@@ -71,7 +71,9 @@ fn heading(summary: &Summary, out: &mut Page<impl Write>) -> fmt::Result {
     let how = match summary.end.as_ref().map(|end| &end.reason) {
         Some(EndReason::Interrupted) => "until it was interrupted".to_owned(),
         Some(EndReason::DurationOver) => "as long as asked".to_owned(),
-        Some(EndReason::LimitReached) => "until it was as large as allowed".to_owned(),
+        Some(EndReason::LimitReached) => {
+            "until it reached its --max-size or --max-events".to_owned()
+        }
         Some(EndReason::TargetsGone) => "until the target ended".to_owned(),
         Some(EndReason::Failed(error)) => format!("until it failed: {error}"),
         None => "until the recorder was killed or ran out of disk space".to_owned(),

@@ -6,7 +6,7 @@ use gputrace_text::tables::plural;
 
 use gputrace_abi::record::task_op;
 use gputrace_capture::{Meta, meta::Notice};
-use gputrace_collect::{CollectorEvent, Command, clocks};
+use gputrace_collect::{CollectorEvent, Command, ReachedLimit, clocks};
 use gputrace_files::kernel;
 use tokio::{
     task::JoinSet,
@@ -105,8 +105,15 @@ impl Recorder<'_> {
                     if self.told.failure.is_some() {
                         return Ok(Ending::CaptureFailed);
                     }
-                    if self.told.limit_reached.is_some() {
-                        self.tell("the recording is as large as allowed, and ends");
+                    if let Some(limit) = self.told.limit_reached {
+                        self.tell(match limit {
+                            ReachedLimit::Bytes => {
+                                "the recording has reached its --max-size, and ends"
+                            }
+                            ReachedLimit::Events => {
+                                "the recording has reached its --max-events, and ends"
+                            }
+                        });
                         return Ok(Ending::LimitReached);
                     }
                 }
