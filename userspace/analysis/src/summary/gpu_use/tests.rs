@@ -1,4 +1,7 @@
-use gputrace_timeline::{gpu::QueueInfo, synthetic::call};
+use gputrace_capture::meta::Notice;
+use gputrace_timeline::{
+    COLLECTION_PERIOD, WORK_NOT_SEEN, WORK_NOT_SELECTED, gpu::QueueInfo, synthetic::call,
+};
 
 use super::*;
 use gputrace_export::synthetic::{START, dispatch, exact, submitted};
@@ -172,52 +175,33 @@ fn depths_have_proven_bounds() {
     assert_eq!(gpu.queues[&0].deepest_range(), (1.0, 2.0));
 }
 
-fn notice(time: u64, text: String) -> Event {
-    Event::Notice(gputrace_capture::meta::Notice { time, text })
-}
-
+/// Remarks that say that kernels are missing: sums are lower bounds, and gaps are not known.
 #[test]
-fn between_collection_periods_gpus_are_not_idle() {
-    let mut summary = crate::summary::Summary::default();
-    for (number, begin) in [(1, START), (2, START + 1_000_000)] {
-        let work = dispatch(number, begin, exact(begin + 10, begin + 20));
-        summary.event(&Event::Dispatch(Box::new(work)));
-        let text = format!("{} {number} begins.", gputrace_timeline::COLLECTION_PERIOD);
-        summary.event(&notice(begin, text));
+fn remarks_on_missing_kernels_make_lower_bounds() {
+    let later = START + 1_000_000;
+    let period = |number| format!("{COLLECTION_PERIOD} {number} begins.");
+    for (remarks, told) in [
+        (vec![(START, period(1)), (later, period(2))], ">= 20 ns"),
+        (
+            vec![(START, format!("{WORK_NOT_SELECTED}: 3 of 5."))],
+            "not shown: 3 of 5.",
+        ),
+        (
+            vec![(START, format!("{WORK_NOT_SEEN}: 3 of 100."))],
+            "3 of 100",
+        ),
+    ] {
+        let mut summary = crate::summary::Summary::default();
+        for (number, begin) in [(1, START), (2, later)] {
+            let work = dispatch(number, begin, exact(begin + 10, begin + 20));
+            summary.event(&Event::Dispatch(Box::new(work)));
+        }
+        for (time, text) in remarks {
+            summary.event(&Event::Notice(Notice { time, text }));
+        }
+        summary.finish();
+        let text = summary.to_string();
+        assert!(text.contains(">= 20 ns") && text.contains(told), "{text}");
+        assert!(!text.contains("1.00 ms"), "no gap is known: {text}");
     }
-    summary.finish();
-    let text = summary.to_string();
-    assert!(text.contains(">= 20 ns"), "{text}");
-    assert!(!text.contains("1.00 ms"), "no gap is known: {text}");
-}
-
-#[test]
-fn outside_selected_regions_gpus_are_not_idle() {
-    let mut summary = crate::summary::Summary::default();
-    for (number, begin) in [(1, START), (2, START + 1_000_000)] {
-        let work = dispatch(number, begin, exact(begin + 10, begin + 20));
-        summary.event(&Event::Dispatch(Box::new(work)));
-    }
-    let text = format!("{}: 3 of 5.", gputrace_timeline::WORK_NOT_SELECTED);
-    summary.event(&notice(START, text));
-    summary.finish();
-    let text = summary.to_string();
-    assert!(text.contains(">= 20 ns"), "{text}");
-    assert!(!text.contains("1.00 ms"), "no gap is known: {text}");
-    assert!(text.contains("not shown: 3 of 5."), "{text}");
-}
-
-#[test]
-fn a_remark_on_unseen_work_makes_lower_bounds() {
-    let mut summary = crate::summary::Summary::default();
-    let work = dispatch(1, START, exact(START + 10, START + 20));
-    summary.event(&Event::Dispatch(Box::new(work)));
-    let text = format!("{}: 3 of 100.", gputrace_timeline::WORK_NOT_SEEN);
-    summary.event(&notice(START, text));
-    summary.finish();
-    let text = summary.to_string();
-    assert!(
-        text.contains(">= 10 ns") && text.contains("3 of 100"),
-        "{text}"
-    );
 }
