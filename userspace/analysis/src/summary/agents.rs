@@ -58,8 +58,8 @@ impl Agents {
         }
     }
 
-    /// Learns of a remark: it may say that some work was not seen or is not shown, or that there are
-    /// times in which nothing was recorded.
+    /// Learns of a remark: it may say that some work was not seen or is not shown, or that there
+    /// are times in which nothing was recorded.
     pub fn notice(&mut self, notice: &Notice) {
         let partial = [WORK_NOT_SEEN, COLLECTION_PERIOD, WORK_NOT_SELECTED];
         self.is_partial |= partial.iter().any(|one| is_remark(&notice.text, one));

@@ -448,7 +448,7 @@ CREATE TABLE gputrace_gpu_use{uuid} (
     gap_p50 BIGINT,                             -- of whole gaps
     gap_p95 BIGINT,
     gap_p99 BIGINT,
-    missing INTEGER NOT NULL,                   -- whether kernels are missing that were not seen, or are not shown
+    missing INTEGER NOT NULL,                   -- whether kernels were not seen, or are not shown
     longest_gap_least BIGINT NOT NULL,
     longest_gap_most BIGINT NOT NULL
 );

@@ -375,10 +375,12 @@ WITH work AS (
     SELECT DISTINCT guid FROM gputrace_gpu_use WHERE missing
 )
 SELECT w.agent_id, a.type, w.GpuTime, wall.WallTime,
-       CASE WHEN w.UnknownWork = 0 AND w.guid NOT IN partly THEN w.GpuTime * 1.0 / wall.WallTime END AS Busy,
+       CASE WHEN w.UnknownWork = 0 AND w.guid NOT IN partly
+            THEN w.GpuTime * 1.0 / wall.WallTime END AS Busy,
        w.GpuTimeError, w.UnknownWork,
        max(ifnull(w.GpuTime, 0) - 2 * ifnull(w.GpuTimeError, 0), 0) * 1.0 / wall.WallTime AS BusyLeast,
-       CASE WHEN w.UnknownWork = 0 AND w.guid NOT IN partly THEN (w.GpuTime + 2 * w.GpuTimeError) * 1.0 / wall.WallTime END AS BusyMost
+       CASE WHEN w.UnknownWork = 0 AND w.guid NOT IN partly
+            THEN (w.GpuTime + 2 * w.GpuTimeError) * 1.0 / wall.WallTime END AS BusyMost
 FROM of_agent AS w
 CROSS JOIN wall
 JOIN rocpd_info_agent AS a ON (a.id, a.guid) = (w.agent_id, w.guid);

@@ -37,8 +37,10 @@ impl Work {
         stopped: u64,
     ) -> Result<(), ExportError> {
         let sql = context.database.identity.fill(
-            "INSERT INTO gputrace_gpu_use{uuid} (agent_id, kernels, unknown_kernels, recorded, busy, busy_least, busy_most, \
-             gaps, whole_gaps, gap_p50, gap_p95, gap_p99, missing, longest_gap_least, longest_gap_most) \
+            "INSERT INTO gputrace_gpu_use{uuid} \
+             (agent_id, kernels, unknown_kernels, recorded, busy, busy_least, busy_most, \
+             gaps, whole_gaps, gap_p50, gap_p95, gap_p99, missing, \
+             longest_gap_least, longest_gap_most) \
              VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         );
         let recorded = stopped.saturating_sub(began);
