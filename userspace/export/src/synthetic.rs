@@ -497,6 +497,7 @@ fn copies() -> [Copy; 3] {
         known_by,
         destination_node: to,
         source_node: from,
+        memory_kinds: [None; 2],
         destination: 0x7f00_9000,
         source: 0x7f00_8000,
         bytes: 1 << 20,

@@ -220,6 +220,7 @@ impl<W: Write> TextWriter<W> {
         let doubt = match copy.known_by {
             Some(KnownBy::Memory) => "",
             Some(KnownBy::Agents) => " as its call says",
+            Some(KnownBy::Call) => " as the call of HIP says",
             None => " as its call says, direction unknown",
         };
         write!(

@@ -319,6 +319,7 @@ impl<R: Read + Seek> Timeline<R> {
                         self.work.follow_memory();
                     }
                     self.before.function(&info);
+                    self.work.asked.function(&info);
                     self.callers.function(&info);
                     self.unseen.function(&info);
                     self.communicators.function(&info);
@@ -394,6 +395,7 @@ impl<R: Read + Seek> Timeline<R> {
         self.deferred.seen(event);
         self.before.seen(event);
         self.callers.seen(event);
+        self.work.direct(event);
         self.unseen.seen(event);
         self.streams.seen(event);
         let is_hidden = self.hides_dispatches && matches!(event, Event::Dispatch(_));
@@ -494,6 +496,7 @@ impl<R: Read + Seek> Iterator for Timeline<R> {
                     }
                     self.communicators.call(&mut call);
                     self.before.call(&call);
+                    self.work.asked.call(&call);
                     if let Some(change) = self.placements.call(&call) {
                         self.work.take(Item::Placement(change));
                     }

@@ -2,6 +2,7 @@
 //! memory in use, names of arguments.
 
 pub mod args;
+pub(crate) mod asked;
 pub(crate) mod before;
 pub(crate) mod callers;
 pub(crate) mod collective;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use gputrace_capture::{
     counter::Counter,
-    gpu::{Agent, GpuClock, Kernel},
+    gpu::{Agent, AgentKind, GpuClock, Kernel},
 };
 use gputrace_kfd::clock::ClockSample;
 
@@ -505,6 +505,9 @@ pub enum KnownBy {
     Memory,
     /// The agents that the call names. They need not be those of the memory.
     Agents,
+    /// The call of HIP that the copy belongs to, by its name or `hipMemcpyKind`. The program may be
+    /// wrong.
+    Call,
 }
 
 impl KnownBy {
@@ -514,6 +517,7 @@ impl KnownBy {
         match self {
             Self::Memory => "memory",
             Self::Agents => "agents",
+            Self::Call => "call",
         }
     }
 }
@@ -534,6 +538,9 @@ pub struct Copy {
     pub destination_node: Option<u32>,
     /// The same for the source.
     pub source_node: Option<u32>,
+    /// Kinds of the agents with the source's and the destination's memory, where the memory is
+    /// known.
+    pub memory_kinds: [Option<AgentKind>; 2],
     /// Destination address.
     pub destination: u64,
     /// Source address.

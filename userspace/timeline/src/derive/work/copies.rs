@@ -7,12 +7,15 @@ use gputrace_capture::gpu::AgentKind;
 use gputrace_text::tables::plural;
 
 use crate::{
-    derive::work::{
-        Work,
-        evidence::Evidence,
-        knowledge::Knowledge,
-        places::{Place, Places},
-        signal::User,
+    derive::{
+        asked::Kinds,
+        work::{
+            Work,
+            evidence::Evidence,
+            knowledge::Knowledge,
+            places::{Place, Places},
+            signal::User,
+        },
     },
     model::{
         event::Event,
@@ -57,12 +60,29 @@ impl Work {
         self.places.are_followed = true;
     }
 
+    /// Completes the direction of a copy before it is emitted: where neither the memory nor the
+    /// agents tell it, the call of HIP does that asked for it.
+    pub(crate) fn direct(&mut self, event: &mut Event) {
+        let Event::Copy(copy) = event else {
+            return;
+        };
+        let asked = self.asked.of(&copy.origin);
+        let asked = asked.filter(|kinds| fit(copy.memory_kinds, *kinds));
+        if let (None, Some(kinds)) = (copy.known_by, asked) {
+            (copy.direction, copy.known_by) = (direction(kinds), Some(KnownBy::Call));
+            let [from, to] = kinds;
+            let node = |named, kind| node_of_kind(named, kind, &self.knowledge);
+            copy.source_node = node(copy.source_node, from);
+            copy.destination_node = node(copy.destination_node, to);
+        }
+        self.unproven.count(copy.known_by);
+    }
+
     /// Handles the submission of a copy.
     pub(super) fn copy(&mut self, record: &gpu::Copy, events: &mut VecDeque<Event>) {
         self.copies_seen += 1;
         let id = self.copies_seen;
         let route = Route::of(record, &self.places, &self.knowledge);
-        self.unproven.count(route.known_by);
         let copy = OpenCopy {
             copy: Copy {
                 id,
@@ -82,6 +102,7 @@ impl Work {
                 known_by: route.known_by,
                 destination_node: route.destination,
                 source_node: route.source,
+                memory_kinds: route.memory_kinds,
                 destination: record.destination,
                 source: record.source,
                 bytes: record.bytes,
@@ -118,6 +139,8 @@ struct Route {
     known_by: Option<KnownBy>,
     destination: Option<u32>,
     source: Option<u32>,
+    /// Kinds of source and destination, where the memory is known.
+    memory_kinds: [Option<AgentKind>; 2],
     /// Node of the GPU that does the copy.
     engine: Option<u32>,
     /// Whether one of ROCr's threads does it.
@@ -129,7 +152,7 @@ struct Route {
 struct Named {
     source: Option<u32>,
     destination: Option<u32>,
-    kinds: Option<[AgentKind; 2]>,
+    kinds: Option<Kinds>,
     engine: Option<u32>,
     by_cpu: bool,
 }
@@ -161,7 +184,7 @@ impl Named {
         let kind = |node: Option<u32>| node.and_then(|node| knowledge.kind_of(node));
         let (from, to) = (kind(source), kind(destination));
         let of_gpu = |node: Option<u32>, kind| node.filter(|_| kind == Some(AgentKind::Gpu));
-        let both = from.zip(to).map(<[AgentKind; 2]>::from);
+        let both = from.zip(to).map(Kinds::from);
         // The agents only select the copy engine. A caller that names one GPU twice, such as
         // OpenMP's runtime, may mean any memory that this GPU can reach. Captures of older versions
         // do not have the calls that place memory; there, the agents are the only source.
@@ -187,13 +210,10 @@ impl Route {
             places.find(record.pid, range, record.time, knowledge)
         };
         let (source, destination) = (find(record.source), find(record.destination));
-        let fits = |place: Option<Place>, named| place.is_none_or(|place| place.kind == named);
-        let by_names = named
-            .kinds
-            .filter(|[from, to]| fits(source, *from) && fits(destination, *to));
-        let by_memory = source
-            .zip(destination)
-            .map(|(from, to)| [from.kind, to.kind]);
+        let memory_kinds = [source, destination].map(|place| place.map(|place| place.kind));
+        let by_names = named.kinds.filter(|kinds| fit(memory_kinds, *kinds));
+        let [from, to] = memory_kinds;
+        let by_memory = from.zip(to).map(Kinds::from);
         let (direction, known_by) = match (by_memory, by_names) {
             (Some(kinds), _) => (direction(kinds), Some(KnownBy::Memory)),
             (None, Some(kinds)) => (direction(kinds), Some(KnownBy::Agents)),
@@ -204,23 +224,35 @@ impl Route {
             Some(Place {
                 node: Some(node), ..
             }) => Some(node),
-            Some(Place { kind, node: None }) => named
-                .filter(|node| knowledge.kind_of(*node) == Some(kind))
-                .or_else(|| knowledge.only_node_of(kind)),
+            Some(Place { kind, node: None }) => node_of_kind(named, kind, knowledge),
         };
         Self {
             direction,
             known_by,
             destination: node(destination, named.destination),
             source: node(source, named.source),
+            memory_kinds,
             engine: named.engine,
             by_cpu: named.by_cpu,
         }
     }
 }
 
+/// Whether source and destination may be of these kinds, as far as their memory is known.
+fn fit(known: [Option<AgentKind>; 2], kinds: Kinds) -> bool {
+    let mut sides = known.iter().zip(kinds);
+    sides.all(|(known, kind)| known.is_none_or(|known| known == kind))
+}
+
+/// The node of an agent of this kind: the one that the call names, or else the only one.
+fn node_of_kind(named: Option<u32>, kind: AgentKind, knowledge: &Knowledge) -> Option<u32> {
+    named
+        .filter(|node| knowledge.kind_of(*node) == Some(kind))
+        .or_else(|| knowledge.only_node_of(kind))
+}
+
 /// The direction between memory of these kinds of agents.
-const fn direction(kinds: [AgentKind; 2]) -> Direction {
+const fn direction(kinds: Kinds) -> Direction {
     match kinds {
         [AgentKind::Cpu, AgentKind::Cpu] => Direction::HostToHost,
         [AgentKind::Cpu, AgentKind::Gpu] => Direction::HostToDevice,
@@ -233,6 +265,7 @@ const fn direction(kinds: [AgentKind; 2]) -> Direction {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Unproven {
     by_agents: u64,
+    by_calls: u64,
     unknown: u64,
 }
 
@@ -241,14 +274,19 @@ impl Unproven {
         match known_by {
             Some(KnownBy::Memory) => {}
             Some(KnownBy::Agents) => self.by_agents += 1,
+            Some(KnownBy::Call) => self.by_calls += 1,
             None => self.unknown += 1,
         }
     }
 
     /// The remark about them.
     pub(crate) fn remark(self) -> Option<String> {
-        let Self { by_agents, unknown } = self;
-        let all = by_agents + unknown;
+        let Self {
+            by_agents,
+            by_calls,
+            unknown,
+        } = self;
+        let all = by_agents + by_calls + unknown;
         if all == 0 {
             return None;
         }
@@ -259,10 +297,16 @@ impl Unproven {
                 " The direction of {by_agents} is that of the agents that their calls name."
             ));
         }
+        if by_calls > 0 {
+            text.push_str(&format!(
+                " The direction of {by_calls} is what the program told HIP."
+            ));
+        }
         if unknown > 0 {
             text.push_str(&format!(
                 " The direction of {unknown} is unknown, because their calls name one GPU for \
-                 both sides, name agents that are not known, or contradict what was seen."
+                 both sides, name agents that are not known, or contradict what was seen, and no \
+                 call of HIP says it."
             ));
         }
         Some(text)

@@ -62,7 +62,7 @@ use self::{
     signal::{Signal, Use, User},
 };
 use crate::{
-    derive::before::OldQueues,
+    derive::{asked::Asked, before::OldQueues},
     model::{
         event::Event,
         gpu::Dispatch,
@@ -109,6 +109,8 @@ pub(crate) struct Work {
     dispatches: u64,
     copies_seen: u64,
     places: Places,
+    /// What the program asked HIP to copy.
+    pub(crate) asked: Asked,
     unproven: Unproven,
     scratch: Scratch,
     /// GPUs whose stamps could not be aligned with the host's clock, by node, and the reason.
@@ -173,6 +175,7 @@ impl Work {
             dispatches: 0,
             copies_seen: 0,
             places: Places::default(),
+            asked: Asked::default(),
             unproven: Unproven::default(),
             scratch: Scratch::default(),
             unaligned: BTreeMap::new(),

@@ -1,12 +1,17 @@
 //! Directions of copies.
 
+use gputrace_abi::domain::Domain;
 use gputrace_capture::{Meta, gpu::AgentHandle};
 use zerocopy::FromZeros as _;
 
 use super::*;
 use crate::{
     derive::work::knowledge::Collected,
-    model::item::{Change, PlacementChange, Whose},
+    model::{
+        event::FunctionInfo,
+        item::{Change, PlacementChange, Whose},
+    },
+    synthetic,
 };
 
 const PID: u32 = 7;
@@ -198,6 +203,99 @@ fn who_copies_depends_on_the_agents_that_are_named() {
     assert_eq!((by_gpu.by_cpu, by_gpu.engine), (false, Some(1)));
 }
 
+/// A copy with this direction, inside a call of HIP that says these kinds.
+fn directed(copy: Copy, says: Option<Kinds>) -> Copy {
+    let mut work = Work::new(Collected::with_two_gpus(), &mut VecDeque::new());
+    let name = match says {
+        Some([AgentKind::Cpu, AgentKind::Gpu]) => "hipMemcpyHtoD",
+        Some([AgentKind::Gpu, AgentKind::Cpu]) => "hipMemcpyDtoH",
+        Some([AgentKind::Gpu, AgentKind::Gpu]) => "hipMemcpyDtoD",
+        _ => "hipMemcpy",
+    };
+    let function = FunctionInfo::named(0, name, Some(Domain::HipRuntime));
+    work.asked.function(&function);
+    let mut call = synthetic::call(5, 10, 20);
+    // `hipMemcpyHostToHost` or `hipMemcpyDefault`, unless the name says it.
+    (call.function, call.args[3]) = (0, if says.is_some() { 0 } else { 4 });
+    work.asked.call(&call);
+    let mut event = Event::Copy(Box::new(copy));
+    work.direct(&mut event);
+    match event {
+        Event::Copy(copy) => *copy,
+        other => panic!("{other:?}"),
+    }
+}
+
+const KINDS: [AgentKind; 2] = [AgentKind::Cpu, AgentKind::Gpu];
+
+#[test]
+fn a_call_of_hip_tells_only_what_is_not_known_and_fits_the_memory() {
+    let both = KINDS.map(|from| KINDS.map(|to| [from, to]));
+    let said = both.as_flattened();
+    let known = KINDS.map(Some).into_iter().chain([None]);
+    let memories = known
+        .clone()
+        .flat_map(|from| known.clone().map(move |to| [from, to]));
+    for memory_kinds in memories {
+        let copy = Copy {
+            memory_kinds,
+            origin: Origin {
+                innermost: 5,
+                ..Origin::default()
+            },
+            ..Copy::default()
+        };
+        for says in said {
+            let found = directed(copy, Some(*says));
+            let fits = fit(memory_kinds, *says);
+            let expected = match fits {
+                true => (direction(*says), Some(KnownBy::Call)),
+                false => (Direction::Unknown, None),
+            };
+            assert_eq!((found.direction, found.known_by), expected, "{copy:?}");
+            for known_by in [KnownBy::Memory, KnownBy::Agents] {
+                let known = Copy {
+                    direction: Direction::HostToHost,
+                    known_by: Some(known_by),
+                    ..copy
+                };
+                assert_eq!(directed(known, Some(*says)), known);
+            }
+        }
+        assert_eq!(directed(copy, None), copy, "hipMemcpyDefault");
+    }
+}
+
+#[test]
+fn nodes_fit_what_the_call_of_hip_says() {
+    let inside = Origin {
+        innermost: 5,
+        ..Origin::default()
+    };
+    // The agents that are named are one GPU.
+    let copy = Copy {
+        origin: inside,
+        source_node: Some(2),
+        destination_node: Some(2),
+        ..Copy::default()
+    };
+    let nodes = |says| {
+        let found = directed(copy, Some(says));
+        (found.source_node, found.destination_node)
+    };
+    let [cpu, gpu] = KINDS;
+    assert_eq!(nodes([gpu, gpu]), (Some(2), Some(2)));
+    assert_eq!(nodes([cpu, gpu]), (Some(0), Some(2)));
+    assert_eq!(nodes([gpu, cpu]), (Some(2), Some(0)));
+    // There are two GPUs, and nobody named one.
+    let unnamed = Copy {
+        origin: inside,
+        ..Copy::default()
+    };
+    let found = directed(unnamed, Some([cpu, gpu]));
+    assert_eq!((found.source_node, found.destination_node), (Some(0), None));
+}
+
 #[test]
 fn what_is_not_proven_is_counted() {
     let mut unproven = Unproven::default();
@@ -206,11 +304,14 @@ fn what_is_not_proven_is_counted() {
     for known_by in [BY_AGENTS, BY_AGENTS, None] {
         unproven.count(known_by);
     }
+    let by_call = Some(KnownBy::Call);
+    [by_call; 3].into_iter().for_each(|one| unproven.count(one));
     let remark = unproven.remark().unwrap();
     for part in [
-        "memory of 3 copies",
-        "direction of 2 is",
-        "direction of 1 is",
+        "memory of 6 copies",
+        "direction of 2 is that of the agents",
+        "direction of 3 is what",
+        "direction of 1 is unknown",
     ] {
         assert!(remark.contains(part), "{part} is not in: {remark}");
     }
