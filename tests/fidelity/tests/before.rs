@@ -1,4 +1,4 @@
-//! Queues and streams that a running program had created before gputrace attached.
+//! Queues, streams and memory that a running program had created before gputrace attached.
 
 #![allow(clippy::panic, reason = "test code outside of #[test] functions")]
 
@@ -11,7 +11,7 @@ use gputrace_fidelity::{
     run::attached,
     scenario::{Clock, Mode, Moment, ReadIndex, Scenario, WORKLOADS, Workload},
 };
-use gputrace_timeline::gpu::Dispatch;
+use gputrace_timeline::gpu::{Copy, Direction, Dispatch, KnownBy};
 
 use support::{gputrace, release};
 
@@ -84,6 +84,71 @@ fn on(name: &str) {
             .any(|notice| notice.text.contains(&part));
         assert!(says, "ROCm {name}: no {part:?} in {:?}", trace.notices);
     }
+}
+
+/// Copies between memory that is older than the recording.
+fn copies_on(name: &str) {
+    let Some(release) = release(name) else { return };
+    let Some(first) = WORKLOADS.first() else {
+        panic!("a workload");
+    };
+    let workload = Workload {
+        title: "copies within a GPU",
+        program: "within",
+        attach_arguments: &["400"],
+        moment: Moment::Dispatches(20),
+        ..*first
+    };
+    let scenario = Scenario {
+        workload: Box::leak(Box::new(workload)),
+        mode: Mode::Attach,
+        clock: Clock::Plain,
+        read_index: ReadIndex::Prompt,
+    };
+    let recorded = attached(&scenario, &release, &gputrace(), |capture| {
+        let csv = capture.with_file_name("run_memory_copy_trace_quality.csv");
+        Ok((Trace::read(capture), std::fs::read_to_string(csv)?))
+    });
+    let (trace, csv) = recorded.unwrap_or_else(|error| panic!("ROCm {name}: {error:#}"));
+
+    // What was submitted by the call in which the program was stopped has no call.
+    let (called, interrupted): (Vec<&Copy>, Vec<&Copy>) =
+        trace.gpu.copies.iter().partition(|copy| {
+            let outermost = copy.origin.outermost;
+            let mut calls = trace.calls.iter();
+            calls.any(|call| call.correlation == outermost && trace.name(call) == "hipMemcpyAsync")
+        });
+    assert!(interrupted.len() <= 1, "ROCm {name}: {interrupted:?}");
+    assert!(called.len() >= 100, "ROCm {name}: {}", called.len());
+    for copy in &called {
+        assert_eq!(
+            (copy.direction, copy.known_by),
+            (Direction::DeviceToDevice, Some(KnownBy::Call)),
+            "ROCm {name}: {copy:?}"
+        );
+    }
+    let rows = csv.matches(r#""MEMORY_COPY_DEVICE_TO_DEVICE","call""#);
+    assert_eq!(rows.count(), called.len(), "ROCm {name}");
+    let remark = format!(
+        "The direction of {} is what the program told HIP",
+        called.len()
+    );
+    let mut notices = trace.notices.iter();
+    assert!(
+        notices.any(|notice| notice.text.contains(&remark)),
+        "ROCm {name}: no {remark:?} in {:?}",
+        trace.notices
+    );
+}
+
+#[test]
+fn copies_of_rocm_6_4_3_go_where_their_calls_say() {
+    copies_on("6.4.3");
+}
+
+#[test]
+fn copies_of_rocm_7_2_4_go_where_their_calls_say() {
+    copies_on("7.2.4");
 }
 
 #[test]
