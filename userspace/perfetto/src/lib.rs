@@ -62,7 +62,7 @@
 //!   | `agent`, `queue`, `hsa_queue_id`, `packet_index`, `dispatch_id`, `stream` (the handle), `stream_ID` (its number, as rocprofv3's) | where it ran |
 //!   | `kernarg`, `completion_signal`, `barrier`, `read_later` | the packet |
 //!   | `src_agent`, `dst_agent`, `src_address`, `dst_address`, `copy_bytes`, `engine_mask`, `mb_per_s` | a copy |
-//!   | `direction_by` | what a copy's direction (`operation`) follows from: the `memory`, or only the `agents` that its call names |
+//!   | `direction_by` | what a copy's direction (`operation`) follows from: the `memory`, or only the `agents` that its call names, or only the `call` of HIP |
 //!
 //!   With [`PerfettoOptions::native_events`] the work is there a second time as Perfetto's own GPU
 //!   events, which newer viewers show in a section for GPUs.

@@ -58,7 +58,7 @@
 //! | `Start_Earliest`, `Start_Latest`, `End_Earliest`, `End_Latest` | the windows in which it is proven to have begun and ended; a `Latest` is empty if nothing proves that it has |
 //! | `Start_Uncertainty`, `End_Uncertainty` | by how much the timestamp can be wrong at most; empty without a `Latest` |
 //! | `Correlation_Id`, `Outermost_Correlation_Id` | of the innermost and the outermost call that asked for it, 0 if none is recorded |
-//! | `Direction_By` | what the direction of a copy follows from: `memory`, where the memory is; `agents`, only the agents that the call names; empty if the direction is unknown |
+//! | `Direction_By` | what the direction of a copy follows from: `memory`, where the memory is; `agents`, only the agents that the call names; `call`, only the call of HIP, by its name or `hipMemcpyKind`; empty if the direction is unknown |
 //! | `Packet_Index` | index of the packet in its queue |
 //! | `Group_Segment_Size` | bytes of LDS of a workgroup, dynamic included |
 //! | `Read_Later` | `true` if the packet was read from the ring after the doorbell |
