@@ -9,7 +9,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 
 use crate::kfd;
-use crate::paths::is_render_minor;
+use crate::paths::agent_of_minor;
 
 /// `amdgpu_device_handle`: just a duplicated descriptor, because the caller closes the one that it
 /// passed.
@@ -21,7 +21,8 @@ struct Device {
 /// Opens `/dev/dri/renderD<minor>`.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn drmOpenRender(minor: c_int) -> c_int {
-    if !u32::try_from(minor).is_ok_and(is_render_minor) {
+    let agent = u32::try_from(minor).ok().and_then(agent_of_minor);
+    if agent.is_none() {
         return -Errno::NOENT.raw_os_error();
     }
     kfd::get()

@@ -14,10 +14,14 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use rustix::io::Errno;
 
 use crate::paths::{self, Target};
-use crate::{ioctl, kfd};
+use crate::{ioctl, kfd, register};
 
 /// `_IOC_TYPE` of all KFD ioctls.
 const KFD_TYPE: u8 = b'K';
+
+/// `_IOC_TYPE` of all DRM ioctls, and the number of `DRM_IOCTL_AMDGPU_INFO`.
+const DRM_TYPE: u8 = b'd';
+const AMDGPU_INFO: u8 = 0x45;
 
 /// The next definition of a symbol after ours, looked up once.
 struct Real {
@@ -88,12 +92,14 @@ fn fail(error: Errno) -> c_int {
 /// Opens one of the mock's device nodes.
 fn open_device(target: &Target) -> c_int {
     let kfd = kfd::get();
-    let file = if *target == Target::Kfd {
-        &kfd.device
-    } else {
-        &kfd.vram
+    let Target::Render(agent) = target else {
+        return kfd.device.open().unwrap_or_else(fail);
     };
-    file.open().unwrap_or_else(fail)
+    let fd = kfd.vram.open();
+    if let Ok(fd) = fd {
+        kfd.nodes.opened(fd, *agent);
+    }
+    fd.unwrap_or_else(fail)
 }
 
 /// Replaces a function with a path argument. For a device node, `device` gives the answer; for a
@@ -118,7 +124,7 @@ macro_rules! by_path {
             let path = match &target {
                 Target::Itself => $path,
                 Target::Sysfs(place) => place.as_ptr(),
-                Target::Kfd | Target::Render => {
+                Target::Kfd | Target::Render(_) => {
                     let answer: Device<$result> = $device;
                     match answer {
                         Device::Open(open) => return open(&target),
@@ -163,7 +169,7 @@ by_path! {
     c"lstat64" lstat64([path], buffer: *mut c_void) -> c_int, device Device::Like(c"/dev/null");
 }
 
-/// libc's `ioctl`; KFD's requests on `/dev/kfd` are answered here.
+/// libc's `ioctl`; KFD's requests on `/dev/kfd` and one on render nodes are answered here.
 ///
 /// # Safety
 ///
@@ -182,6 +188,23 @@ pub(crate) unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: *mu
         // SAFETY: by the request, the argument points to this many readable and writable bytes.
         let bytes = unsafe { std::slice::from_raw_parts_mut(argument.cast::<u8>(), bytes) };
         return ioctl::run(kfd, number, bytes).map_or_else(fail, |()| 0);
+    }
+    if (kind, number) == (DRM_TYPE, AMDGPU_INFO)
+        && !argument.is_null()
+        && let Some(kfd) = kfd::existing().filter(|kfd| kfd.vram.is(fd))
+        && let Some(agent) = kfd.nodes.agent(fd)
+    {
+        // SAFETY: by the request, the argument points to this many readable bytes.
+        let bytes = unsafe { std::slice::from_raw_parts(argument.cast::<u8>(), bytes) };
+        return match register::read(kfd, agent, bytes) {
+            Ok((0, _)) => fail(Errno::FAULT),
+            Ok((place, value)) => {
+                // SAFETY: the caller's own pointer, to as many bytes as it says.
+                unsafe { (place as *mut u32).write_unaligned(value) };
+                0
+            }
+            Err(error) => fail(error),
+        };
     }
     real!(
         c"ioctl",

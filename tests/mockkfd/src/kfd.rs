@@ -16,6 +16,7 @@ use crate::doorbell::Doorbells;
 use crate::events::Events;
 use crate::files::DeviceFile;
 use crate::names::KernelNames;
+use crate::register::Nodes;
 use crate::sysfs;
 use crate::uapi::event_type;
 
@@ -39,6 +40,7 @@ pub(crate) struct Kfd {
     pub(crate) gpu: SoftGpu,
     /// Directory of the synthetic sysfs.
     pub(crate) sysfs: PathBuf,
+    pub(crate) nodes: Nodes,
 }
 
 /// Why the state could not be created.
@@ -139,6 +141,7 @@ impl Kfd {
             event_page: AtomicU64::new(0),
             gpu,
             sysfs,
+            nodes: Nodes::default(),
         })
     }
 }

@@ -17,6 +17,7 @@
 //!   `alloc` and `doorbell` implement them. Creating a queue starts a packet processor of the
 //!   software GPU.
 //! * `drm` replaces the few functions of libdrm that the runtime calls.
+//! * `register` answers the one request to render nodes that the tracer makes.
 //! * `kfd` holds the state, once per process; `names` finds the names of kernels.
 //!
 //! Everything that it does not support ends the program with status 86 and one line on stderr.
@@ -32,5 +33,6 @@ mod ioctl;
 mod kfd;
 mod names;
 mod paths;
+mod register;
 mod sysfs;
 mod uapi;

@@ -13,8 +13,8 @@ pub(crate) enum Target {
     Itself,
     /// `/dev/kfd`.
     Kfd,
-    /// A render node.
-    Render,
+    /// An agent's render node.
+    Render(u32),
     /// A file or directory of the synthetic sysfs.
     Sysfs(CString),
 }
@@ -28,11 +28,8 @@ pub(crate) fn resolve(path: &CStr) -> Target {
         return Target::Kfd;
     }
     if let Some(minor) = path.strip_prefix("/dev/dri/renderD") {
-        return if minor.parse().is_ok_and(is_render_minor) {
-            Target::Render
-        } else {
-            Target::Itself
-        };
+        let agent = minor.parse().ok().and_then(agent_of_minor);
+        return agent.map_or(Target::Itself, Target::Render);
     }
     for (prefix, directory) in DIRECTORIES {
         let Some(rest) = path.strip_prefix(prefix) else {
@@ -49,12 +46,11 @@ pub(crate) fn resolve(path: &CStr) -> Target {
     Target::Itself
 }
 
-/// Whether there is a GPU with a render node of this minor number.
-pub(crate) fn is_render_minor(minor: u32) -> bool {
+/// The agent whose render node has this minor number.
+pub(crate) fn agent_of_minor(minor: u32) -> Option<u32> {
     let agents = kfd::get().config.agent.len();
-    minor
-        .checked_sub(FIRST_RENDER_MINOR)
-        .is_some_and(|agent| (agent as usize) < agents)
+    let agent = minor.checked_sub(FIRST_RENDER_MINOR)?;
+    ((agent as usize) < agents).then_some(agent)
 }
 
 #[cfg(test)]
@@ -64,7 +60,7 @@ mod tests {
     #[test]
     fn only_the_gpus_own_paths_are_redirected() {
         assert_eq!(resolve(c"/dev/kfd"), Target::Kfd);
-        assert_eq!(resolve(c"/dev/dri/renderD128"), Target::Render);
+        assert_eq!(resolve(c"/dev/dri/renderD128"), Target::Render(0));
         for path in [
             c"/dev/kfdx",
             c"/dev/dri/renderD129",

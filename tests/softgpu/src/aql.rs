@@ -193,6 +193,7 @@ impl Aql {
             let now = agent.now();
             if now.ns.saturating_sub(end.ns) > LATE_NS {
                 *end = now;
+                self.shared.works_until(self.agent, now.ns);
             }
         }
         self.shared.host.kernel_ended(&dispatch.kernel, kernarg);
@@ -381,6 +382,8 @@ impl Aql {
             fault,
         };
         let completes_ns = self.apply(fault, &mut dispatch, end.ns);
+        let until = dispatch.end.map_or(u64::MAX, |end| end.ns);
+        self.shared.works_until(self.agent, until);
         let properties = self.properties()?;
         let scratch_once = kernel.private_segment > 0 && properties & at::USE_SCRATCH_ONCE != 0;
         let running = Running {

@@ -96,6 +96,21 @@ pub struct AgentConfig {
     /// How much faster the clock shown by stamps and kernels runs than the clock read by the
     /// driver, in parts per billion: a fault. The log contains what the driver reads.
     pub stamps_fast_ppb: i64,
+    /// What the register that says whether the GPU is at work shows.
+    pub register: Register,
+}
+
+/// Behaviour of the register that says whether an agent is at work (`GRBM_STATUS`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Register {
+    /// It shows whether kernels run.
+    #[default]
+    Follows,
+    /// It is always 0, as virtual functions may show it.
+    Zero,
+    /// The driver does not let it be read.
+    Refused,
 }
 
 impl Default for AgentConfig {
@@ -110,6 +125,7 @@ impl Default for AgentConfig {
             concurrent_kernels: 8,
             clock: GpuClock::default(),
             stamps_fast_ppb: 0,
+            register: Register::default(),
         }
     }
 }

@@ -8,6 +8,7 @@ use std::thread::JoinHandle;
 
 use thiserror::Error;
 
+use crate::activity::Activity;
 use crate::aql::Aql;
 use crate::bus::{BadAddress, Bus};
 use crate::clock::{GpuClock, boottime_ns};
@@ -119,6 +120,7 @@ pub(crate) struct Shared {
     pub(crate) pid: u32,
     agents: Vec<Agent>,
     log: Option<TruthLog>,
+    activity: Option<Activity>,
 }
 
 /// State of one GPU across all its queues.
@@ -191,6 +193,13 @@ impl Shared {
         self.agents.get(usize::try_from(agent).ok()?)
     }
 
+    /// An agent is at work until `end`, ns `CLOCK_BOOTTIME`.
+    pub(crate) fn works_until(&self, agent: u32, end: u64) {
+        if let Some(activity) = &self.activity {
+            activity.works_until(agent, end);
+        }
+    }
+
     /// Logs a record. A log that cannot be written ends the program, because tests rely on it.
     pub(crate) fn record(&self, record: &Record<'_>) {
         if let Some(log) = &self.log
@@ -225,6 +234,7 @@ impl SoftGpu {
         log: Option<&Path>,
     ) -> Result<Self, TruthError> {
         let pid = std::process::id();
+        let activity = log.and_then(|directory| Activity::open(directory).ok());
         let log = log.map(TruthLog::create).transpose()?;
         if let Some(log) = &log {
             let program = std::env::current_exe().unwrap_or_default();
@@ -264,6 +274,7 @@ impl SoftGpu {
             pid,
             agents,
             log,
+            activity,
         });
         Ok(Self {
             shared,
@@ -275,6 +286,14 @@ impl SoftGpu {
     #[must_use]
     pub fn config(&self) -> &Config {
         &self.shared.config
+    }
+
+    /// Whether an agent is at work now, in whatever process; `None` if nothing tells, because
+    /// nothing is logged.
+    #[must_use]
+    pub fn is_at_work(&self, agent: u32) -> Option<bool> {
+        let activity = self.shared.activity.as_ref()?;
+        Some(activity.is_at_work(agent, boottime_ns()))
     }
 
     /// Reports something unknown found outside the GPU, for example an ioctl, to the log and to the

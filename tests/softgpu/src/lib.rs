@@ -17,6 +17,7 @@
 //! * [`clock`]: ticks as a pure function of `CLOCK_BOOTTIME`, with frequency, offset, drift and
 //!   jumps.
 //! * [`timing`] and [`fault`]: how long kernels take, and which ones fail in which way.
+//! * [`activity`]: whether agents are at work, as their status registers show it.
 //! * [`bus`]: translates GPU addresses to host memory; the only place that accesses raw memory.
 //! * [`truth`]: the log, its records, and how to read it back.
 //!
@@ -30,6 +31,7 @@
 //! Packets without the barrier bit run concurrently with their predecessors, up to a configured
 //! number. Agents run a bounded number of kernels at the same time.
 
+pub mod activity;
 pub mod bus;
 pub mod clock;
 pub mod config;
