@@ -9,6 +9,7 @@
 //! * [`topology`]: the node's agents, with every column of rocprofv3's `agent_info`.
 //! * [`clock`]: samples of the GPU clocks paired with `CLOCK_BOOTTIME`, and the conversion of ticks
 //!   with a stated uncertainty.
+//! * [`activity`]: whether a GPU is at work now, as its status register shows it.
 //! * [`ioctl`]: all requests of `/dev/kfd` as data, and a decoder from their bytes to named values.
 //! * [`processes`]: the processes that use the GPUs, with their queues and memory.
 //! * [`metrics`]: `gpu_metrics` of all versions, and the counters of sysfs.
@@ -43,6 +44,7 @@
     )
 )]
 
+pub mod activity;
 pub mod clock;
 mod files;
 pub mod ioctl;

@@ -12,6 +12,8 @@ pub struct Paths {
     pub kfd: PathBuf,
     /// Directory of the DRM devices, which contains `renderD128` and so on.
     pub drm: PathBuf,
+    /// Directory of the render nodes.
+    pub dev_dri: PathBuf,
     /// Directory of the perf subsystem's units.
     pub event_source: PathBuf,
     /// The directory of processes.
@@ -34,6 +36,7 @@ impl Paths {
             dev_kfd: root.join("dev/kfd"),
             kfd: root.join("sys/class/kfd/kfd"),
             drm: root.join("sys/class/drm"),
+            dev_dri: root.join("dev/dri"),
             event_source: root.join("sys/bus/event_source/devices"),
             proc: root.join("proc"),
             // AMD's packages contain a libdrm of their own, newer than the distribution's.
@@ -45,6 +48,12 @@ impl Paths {
             .map(|directory| root.join(directory).join("amdgpu.ids"))
             .into(),
         }
+    }
+
+    /// A render node.
+    #[must_use]
+    pub fn render_node(&self, drm_render_minor: u32) -> PathBuf {
+        self.dev_dri.join(format!("renderD{drm_render_minor}"))
     }
 
     /// The sysfs directory of the PCI device behind a render node.
