@@ -289,6 +289,43 @@ shared! {
     }
 }
 
+shared! {
+    /// A reading of whether a GPU is active; kind [`crate::record::kind::ACTIVITY`]. The collector
+    /// makes this record at random moments while a GPU may be at work.
+    pub struct Activity {
+        /// Domain 0; not counted in the ledger.
+        pub header: RecordHeader,
+        /// KFD's id of the GPU.
+        pub gpu_id: u32,
+        /// One of [`activity`].
+        pub state: u32,
+        /// Time just after the reading; ns, `CLOCK_BOOTTIME`.
+        pub time: u64,
+        /// Mean pause before readings like this one, ns: the time that it stands for. 0 for a
+        /// reading that was not made at a random moment, and stands for nothing.
+        pub stands_for: u64,
+        /// The register, as read; 0 if it could not be read.
+        pub register: u32,
+        /// How much later than planned it was read, ns: when the reader has to wait for a processor,
+        /// the moment is not random.
+        pub late: u32,
+    }
+}
+
+/// What a reading found; [`Activity::state`].
+pub mod activity {
+    /// The GPU was idle, and readings go on.
+    pub const IDLE: u32 = 0;
+    /// Some unit of the GPU was at work.
+    pub const ACTIVE: u32 = 1;
+    /// Readings begin: work may have begun before.
+    pub const BEGIN: u32 = 2;
+    /// Readings end, because the GPU was idle and nothing was submitted for a while.
+    pub const END: u32 = 3;
+    /// The register cannot be read, so that nothing more is known.
+    pub const REFUSED: u32 = 4;
+}
+
 /// The mark of ROCr's `core::SharedSignal`: its field `id`. That object has the stamps of SDMA
 /// engines after the `amd_signal_t`. If the mark is missing, the runtime lays signals out
 /// differently, or the signal no longer exists.
@@ -376,12 +413,14 @@ pub const COPY_SIZE: usize = size_of::<Copy>();
 pub const DESCRIBED_SIZE: usize = size_of::<Described>();
 /// `size` of a [`QueueState`].
 pub const QUEUE_STATE_SIZE: usize = size_of::<QueueState>();
-
+/// `size` of an [`Activity`].
+pub const ACTIVITY_SIZE: usize = size_of::<Activity>();
 /// `size` of a [`ScratchState`].
 pub const SCRATCH_SIZE: usize = size_of::<ScratchState>();
 
 const _: () = assert!(PACKET_RECORD_SIZE == 160);
 const _: () = assert!(SCRATCH_SIZE == 64);
+const _: () = assert!(ACTIVITY_SIZE == 40);
 const _: () = assert!(COMPLETION_SIZE == 72);
 const _: () = assert!(COPY_SIZE == 112);
 const _: () = assert!(QUEUE_STATE_SIZE == 56);

@@ -29,6 +29,8 @@ pub mod kind {
     pub const SCRATCH: u8 = 11;
     /// A queue or agent seen for the first time: [`crate::gpu::Described`], never in a capture.
     pub const DESCRIBED: u8 = 9;
+    /// A GPU is active or idle: [`crate::gpu::Activity`].
+    pub const ACTIVITY: u8 = 12;
     /// A request to the driver: [`crate::kfd::ShortIoctl`] or [`crate::kfd::LongIoctl`].
     pub const IOCTL: u8 = 32;
     /// A request to the driver that had not returned when the recording stopped; layout of

@@ -30,7 +30,7 @@ use std::{
 
 use gputrace_abi::{
     domain::Domain,
-    gpu::{Completion, Copy, Packet, QueueState, ScratchState},
+    gpu::{Activity, Completion, Copy, Packet, QueueState, ScratchState},
     kfd::{Ioctl, LongIoctl, ShortIoctl},
     record::{LongSpan, RecordHeader, Span, Task, kind},
     sched::OffCpu,
@@ -51,7 +51,7 @@ const SHOWN: usize = 64;
 
 /// Kinds of records by number: name, and a function that appends the fields of a record, or nothing
 /// if its size or contents are invalid.
-const RECORDS: [(u8, &str, Decode); 14] = [
+const RECORDS: [(u8, &str, Decode); 15] = [
     (kind::SPAN, "span", span),
     (kind::UNFINISHED, "unfinished", span),
     (kind::TASK, "task", task),
@@ -61,6 +61,7 @@ const RECORDS: [(u8, &str, Decode); 14] = [
     (kind::COPY, "copy", copy),
     (kind::QUEUE, "queue_state", queue),
     (kind::SCRATCH, "scratch", scratch),
+    (kind::ACTIVITY, "activity", activity),
     (kind::VALUE, "value", value),
     (kind::IOCTL, "ioctl", ioctl),
     (kind::IOCTL_UNFINISHED, "ioctl_unfinished", ioctl),
@@ -381,6 +382,12 @@ fn copy(bytes: &[u8], out: &mut Fields<'_>) -> Option<()> {
 fn queue(bytes: &[u8], out: &mut Fields<'_>) -> Option<()> {
     let state = QueueState::read_from_bytes(bytes).ok()?;
     fields!(out, state; pid reason time read_index write_index looked; queue);
+    Some(())
+}
+
+fn activity(bytes: &[u8], out: &mut Fields<'_>) -> Option<()> {
+    let reading = Activity::read_from_bytes(bytes).ok()?;
+    fields!(out, reading; gpu_id state time stands_for late; register);
     Some(())
 }
 

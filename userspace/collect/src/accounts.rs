@@ -62,7 +62,7 @@ impl Accounts {
 
     /// Counts an event that the collector itself saw; no program has counted it.
     pub fn seen_here(&mut self, header: &RecordHeader) {
-        if header.kind != kind::QUEUE
+        if Self::is_counted(header.kind)
             && let Some(row) = self.row(header.cpu, header.domain)
         {
             row.seen += 1;

@@ -25,6 +25,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
 use crate::{
     accounts::Accounts,
+    activity::Gpu,
     clocks,
     limits::Limits,
     pace::Pace,
@@ -78,6 +79,8 @@ pub struct Settings {
 pub struct GpuSettings {
     /// The GPUs' clocks, if they can be read.
     pub clocks: Option<GpuClocks>,
+    /// The GPUs whose status registers are read.
+    pub gpus: Vec<Gpu>,
     /// The node's agents: topology node and kind of each.
     pub agents: Vec<(u32, AgentKind)>,
     /// Whether to look at the scratch memory of queues.
@@ -578,6 +581,7 @@ fn follow_gpu(
         .map(|clocks| Sampling::new(clocks, settings.live));
     let watcher = Watcher::start(
         sampling,
+        settings.gpus,
         settings.scratch,
         settings.look_budget,
         move |found| {

@@ -24,6 +24,7 @@
 )]
 
 pub mod accounts;
+mod activity;
 pub mod clocks;
 mod collector;
 mod constants;
@@ -46,6 +47,7 @@ mod tracker;
 mod values;
 mod watch;
 
+pub use activity::Gpu;
 pub use collector::{
     Collector, CollectorEvent, CollectorHandle, Command, CommandSender, GpuSettings, Settings,
     Stopped,

@@ -14,14 +14,16 @@
 
 mod account;
 mod periods;
+mod random;
 
 use std::time::Duration;
 
 use gputrace_capture::ledger::Looks;
 
-use self::{
-    account::{Account, PART, WINDOW},
-    periods::Periods,
+use self::{account::PART, periods::Periods};
+pub(crate) use self::{
+    account::{Account, WINDOW},
+    random::Random,
 };
 
 /// Shortest pause between two looks, ns.
@@ -66,8 +68,7 @@ pub(crate) enum Plan {
 pub(crate) struct Schedule {
     /// Share of one core, millionths.
     budget: u32,
-    /// State of the random number generator.
-    random: u64,
+    random: Random,
     began: u64,
     due: u64,
     single: Account,
@@ -87,7 +88,7 @@ impl Schedule {
     pub(crate) fn new(budget: u32, seed: u64, now: u64) -> Self {
         Self {
             budget,
-            random: seed,
+            random: Random::new(seed),
             began: now,
             due: now,
             single: Account::new(FIRST_COST),
@@ -159,7 +160,7 @@ impl Schedule {
         };
         let most = most.clamp(1, gputrace_reader::LOOKS);
         while pauses.len() < most {
-            let pause = self.jittered(period);
+            let pause = self.random.jittered(period);
             last = last.saturating_add(pause);
             if last > longest {
                 break;
@@ -198,7 +199,7 @@ impl Schedule {
         let cost = self.spell_cost(spell);
         let sustained = cost * WINDOW as f64 / allowance;
         let period = (cost * APART).max(sustained * CAUTION * used) as u64;
-        self.spell_due = now.saturating_add(self.jittered(period));
+        self.spell_due = now.saturating_add(self.random.jittered(period));
     }
 
     /// Notes a run of looks, made at `times`; the next look follows after about `wanted` ns. The
@@ -216,7 +217,7 @@ impl Schedule {
         let rest = period
             .saturating_mul(looks.max(1))
             .saturating_sub(last.saturating_sub(first));
-        self.due = last.saturating_add(self.jittered(rest.max(wanted)));
+        self.due = last.saturating_add(self.random.jittered(rest.max(wanted)));
     }
 
     /// Mean period, ns, that the budget allows if `wanted` is ideal.
@@ -226,6 +227,19 @@ impl Schedule {
         let used = self.single.in_window as f64 / allowance;
         let sustained = self.single.cost * WINDOW as f64 / allowance;
         (wanted as f64).max(sustained * CAUTION * used) as u64
+    }
+
+    /// What was spent in the last window, ns of processor time.
+    pub(crate) fn spent_in_window(&mut self, now: u64) -> u64 {
+        self.single.forget(now);
+        self.spells.forget(now);
+        self.single.in_window + self.spells.in_window
+    }
+
+    /// Notes that readings of registers, which share the budget, cost `cost` ns of processor time.
+    pub(crate) fn spent(&mut self, now: u64, cost: u64) {
+        self.single.spend(now, cost);
+        self.count(&[], cost);
     }
 
     /// Counts looks made at `times`, and their cost.
@@ -249,19 +263,6 @@ impl Schedule {
             period: self.periods.median(),
             ..self.figures
         }
-    }
-
-    /// A random value, evenly distributed between half a period and one and a half.
-    fn jittered(&mut self, period: u64) -> u64 {
-        // SplitMix64: cheap, and uniform enough for this purpose.
-        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.random;
-        mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^= mixed >> 31;
-        // The high half of the product is below the period.
-        let part = (u128::from(mixed) * u128::from(period)) >> 64;
-        period / 2 + part as u64
     }
 }
 

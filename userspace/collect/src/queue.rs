@@ -25,8 +25,14 @@ const LINGER: Duration = Duration::from_millis(25);
 /// With fewer packets than this, short packets do not make looks more frequent.
 const MANY: u64 = 4;
 
+/// With as many packets as this, a queue is not about to run empty. Hardware may report its read
+/// index in steps of 16.
+const DEEP: u64 = 32;
+
 /// State of a queue.
 pub(crate) struct Queue {
+    /// Topology node of its agent, if that is known.
+    pub(crate) node: Option<u32>,
     /// Until this time, the queue counts as busy if it has packets, and is looked at if it has
     /// none.
     pub(crate) busy_until: Instant,
@@ -50,6 +56,7 @@ pub(crate) struct Queue {
 impl Queue {
     pub(crate) fn new(now: Instant, scratch: bool) -> Self {
         Self {
+            node: None,
             busy_until: now,
             linger_until: now,
             read_index: None,
@@ -89,6 +96,14 @@ impl Queue {
         self.write_index
             .saturating_sub(self.read_index.unwrap_or(0))
             >= MANY
+    }
+
+    /// Whether more packets wait than a read index that is reported in steps hides.
+    pub(crate) fn is_deep(&self) -> bool {
+        let waiting = self
+            .write_index
+            .saturating_sub(self.read_index.unwrap_or(self.write_index));
+        waiting >= DEEP
     }
 
     /// Notes a look. Returns the state to record if the read index has changed.

@@ -115,6 +115,8 @@ pub(crate) enum Change {
     Private(u64),
     /// A queue to look at when the recording stops.
     Queue(u64),
+    /// The queue belongs to the agent at this topology node.
+    OnNode(u64, u32),
     /// The queue was destroyed.
     QueueGone(u64),
     /// Something will complete this signal.
@@ -424,6 +426,10 @@ impl GpuTracker {
             node_id,
             packets: seen.ring_packets,
         };
+        if let Some(node) = node_id {
+            let change = Change::OnNode(seen.queue, node);
+            self.changes.push((seen.pid, change));
+        }
         Some(queue.into())
     }
 

@@ -16,11 +16,13 @@ use std::{
 use gputrace_abi::gpu::{POLL_SPREAD, QUEUE_READ_INDEX, QUEUE_WRITE_INDEX};
 use gputrace_capture::{Meta, ledger::Looks, meta::Notice};
 use gputrace_codeobj::memory::{ProcessMemory, look_at};
+use gputrace_kfd::Paths;
 use gputrace_text::tables::plural;
 use rustix::time::{ClockId, clock_gettime};
 use zerocopy::IntoBytes as _;
 
 use crate::{
+    activity::{Gpu, Readings},
     clocks,
     looks::{LOOK_EVERY, Plan, SLOWEST, Schedule},
     open::{self, OpenSignals},
@@ -96,6 +98,7 @@ impl Watcher {
     /// millionths; `report` is called from the thread.
     pub(crate) fn start(
         sampling: Option<Sampling<GpuClocks>>,
+        gpus: Vec<Gpu>,
         scratch: bool,
         budget: u32,
         report: impl Fn(Found) + Send + 'static,
@@ -110,6 +113,7 @@ impl Watcher {
             follows: budget > 0,
             // The seed only needs to differ between recordings.
             schedule: Schedule::new(budget, clocks::now(), clocks::now()),
+            readings: Readings::new(Paths::default(), gpus, budget, !clocks::now()),
             settled: Duration::ZERO,
             look_due: Instant::now(),
         };
@@ -141,6 +145,7 @@ struct State {
     /// Whether read indices are looked at while recording.
     follows: bool,
     schedule: Schedule,
+    readings: Readings<Paths>,
     /// Processor time that has been attributed so far.
     settled: Duration,
     look_due: Instant,
@@ -202,6 +207,7 @@ impl State {
                 (Err(RecvTimeoutError::Timeout), _) => {}
                 (Ok(Watch::Stop) | Err(RecvTimeoutError::Disconnected), _) => break,
             }
+            self.read_registers();
             self.look_after_the_rest(&report);
         }
         // Includes unchanged queues, so that the capture has their final state.
@@ -228,6 +234,26 @@ impl State {
         }
         self.found.looks = Some(self.schedule.figures(time));
         self.found
+    }
+
+    /// Reads whether the GPUs are at work, if that is due.
+    fn read_registers(&mut self) {
+        let now = clocks::now();
+        if self.readings.due().is_none_or(|due| now < due) {
+            return;
+        }
+        let mut processes = self.processes.values();
+        let is_queued = processes.any(|process| process.queues.values().any(Queue::is_deep));
+        let spent = self.schedule.spent_in_window(now);
+        let records = &mut self.found.records;
+        if self.readings.tick(spent, is_queued, clocks::now, records) {
+            let spent = time_spent();
+            let cost = spent.saturating_sub(self.settled).as_nanos() as u64;
+            self.settled = spent;
+            let now = clocks::now();
+            self.readings.spent(now, cost);
+            self.schedule.spent(now, cost);
+        }
     }
 
     /// Looks at everything other than read indices, if that is due.
@@ -260,10 +286,16 @@ impl State {
         let is_needed = !self.found.is_empty()
             || self.sampling.as_ref().is_some_and(Sampling::is_open)
             || self.processes.values().any(Process::has_work);
-        if self.scratch {
-            return Some(self.scratch_pause());
-        }
-        is_needed.then_some(LOOK_EVERY)
+        let rest = if self.scratch {
+            Some(self.scratch_pause())
+        } else {
+            is_needed.then_some(LOOK_EVERY)
+        };
+        let reading = self.readings.due().map(|due| {
+            let pause = due.saturating_sub(clocks::now());
+            Duration::from_nanos(pause.max(1))
+        });
+        rest.into_iter().chain(reading).min()
     }
 
     /// How often to look at read indices, ns: the shortest period that any queue needs. Queues that
@@ -422,17 +454,23 @@ impl State {
             };
             match change {
                 Change::Queue(address)
+                | Change::OnNode(address, _)
                 | Change::Unsignalled(address)
                 | Change::Private(address) => {
                     let queue = process
                         .queues
                         .entry(*address)
                         .or_insert_with(|| Queue::new(now, self.scratch));
+                    if let Change::OnNode(_, node) = change {
+                        queue.node = Some(*node);
+                    }
                     if matches!(change, Change::Unsignalled(_)) && self.follows {
                         if queue.wanted(now).is_none() {
                             self.schedule.wake(clocks::now());
                         }
                         queue.submitted(now);
+                        self.readings
+                            .works(queue.node, clocks::now(), &mut self.found.records);
                     }
                     if let (Change::Private(_), Some(scratch)) = (change, &mut queue.scratch) {
                         scratch.wanted(now);

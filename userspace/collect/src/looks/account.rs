@@ -3,21 +3,21 @@
 use std::collections::VecDeque;
 
 /// The sliding window of the budget, ns, and the steps in which it slides.
-pub(super) const WINDOW: u64 = 1_000_000_000;
+pub(crate) const WINDOW: u64 = 1_000_000_000;
 pub(super) const PART: u64 = WINDOW / 32;
 
 /// Cost of one kind of look.
 #[derive(Debug)]
-pub(super) struct Account {
+pub(crate) struct Account {
     /// Cost of one look or one spell, ns of processor time: a mean in which the most recent ones
     /// weigh most; 0 before the first.
-    pub(super) cost: f64,
+    pub(crate) cost: f64,
     spent: VecDeque<(u64, u64)>,
-    pub(super) in_window: u64,
+    pub(crate) in_window: u64,
 }
 
 impl Account {
-    pub(super) fn new(cost: f64) -> Self {
+    pub(crate) fn new(cost: f64) -> Self {
         Self {
             cost,
             spent: VecDeque::new(),
@@ -25,7 +25,7 @@ impl Account {
         }
     }
 
-    pub(super) fn spend(&mut self, now: u64, cost: u64) {
+    pub(crate) fn spend(&mut self, now: u64, cost: u64) {
         self.forget(now);
         let part = now / PART;
         match self.spent.back_mut() {
@@ -36,7 +36,7 @@ impl Account {
     }
 
     /// Forgets what was spent before the window.
-    pub(super) fn forget(&mut self, now: u64) {
+    pub(crate) fn forget(&mut self, now: u64) {
         while let Some((part, cost)) = self.spent.front().copied()
             && (part * PART).saturating_add(WINDOW + PART) <= now
         {
@@ -47,7 +47,7 @@ impl Account {
 
     /// Updates the mean by the cost of `count` looks or spells; `is_first` if there were none
     /// before.
-    pub(super) fn learn(&mut self, cost: u64, count: u64, is_first: bool) {
+    pub(crate) fn learn(&mut self, cost: u64, count: u64, is_first: bool) {
         let each = cost as f64 / count.max(1) as f64;
         if is_first {
             self.cost = each;

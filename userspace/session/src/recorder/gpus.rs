@@ -15,7 +15,7 @@ use gputrace_capture::{
     meta::Notice,
 };
 use gputrace_codeobj::{Cache, CodeObjects};
-use gputrace_collect::{GpuClocks, clocks};
+use gputrace_collect::{Gpu, GpuClocks, clocks};
 use gputrace_kfd::{
     Paths,
     topology::{AgentType, AgentValue, Topology},
@@ -34,6 +34,7 @@ const LAST_TOLD: usize = MOST_TOLD - 1;
 #[derive(Debug, Default)]
 pub(crate) struct Gpus {
     agents: Vec<Agent>,
+    gpus: Vec<Gpu>,
     cache: Arc<Cache>,
     objects: HashMap<u32, CodeObjects>,
     told: HashSet<String>,
@@ -57,6 +58,14 @@ impl Gpus {
         );
         let agents = topology.agents(&paths).iter().map(describe_agent).collect();
         let gpus = topology.gpu_ids();
+        let with_registers = topology.nodes.iter().filter_map(|node| {
+            Some(Gpu {
+                node_id: node.id,
+                gpu_id: node.gpu_id,
+                minor: node.drm_render_minor()?,
+            })
+        });
+        let with_registers = with_registers.collect();
         let clocks = if gpus.is_empty() {
             remarks.push(
                 "KFD shows no GPU, so GPU times cannot be converted to the host's clock; they \
@@ -78,6 +87,7 @@ impl Gpus {
         };
         let found = Self {
             agents,
+            gpus: with_registers,
             ..Self::default()
         };
         (found, clocks, remarks)
@@ -92,6 +102,11 @@ impl Gpus {
             .iter()
             .map(|agent| describe_agent(agent).into())
             .collect()
+    }
+
+    /// The GPUs whose status registers can be read.
+    pub(crate) fn with_registers(&self) -> Vec<Gpu> {
+        self.gpus.clone()
     }
 
     /// Whether the node has a GPU.

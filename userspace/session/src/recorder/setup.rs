@@ -238,6 +238,7 @@ impl FoundGpus {
         let gpus = self.gpus.as_ref()?;
         Some(GpuSettings {
             clocks,
+            gpus: gpus.with_registers(),
             agents: gpus.nodes(),
             scratch: request.domains.contains(&Domain::ScratchMemory),
             look_budget: request.look_budget,
