@@ -104,7 +104,7 @@ impl Trace {
                 Event::Observation(one) => trace.observations.push(*one),
                 Event::KernelClass(class) => trace.gpu.classes.push(*class),
                 Event::Stream(stream) => trace.gpu.streams.push(stream),
-                Event::Counter(_) | Event::Clocks(_) => {}
+                Event::Activity(_) | Event::Counter(_) | Event::Clocks(_) => {}
                 Event::Notice(notice) => trace.notices.push(notice),
                 Event::Ledger(ledger) => trace.ledger = Some(*ledger),
                 Event::End(end) => trace.end = Some(end),

@@ -227,6 +227,8 @@ impl<W: Write> NdjsonWriter<W> {
                 r#type: "counter",
                 counter: CounterRecord::new(sample),
             }),
+            // Single readings say little; the summary has what they add up to.
+            Event::Activity(_) => Ok(()),
             Event::Call(call) => self.call(call),
             Event::Dispatch(dispatch) => self.dispatch(dispatch),
             Event::Copy(copy) => {

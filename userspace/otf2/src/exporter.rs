@@ -351,7 +351,8 @@ impl Exporter for Otf2Exporter {
             }
             Event::Ledger(ledger) => content.ledger = Some((**ledger).clone()),
             Event::End(end) => content.last = content.last.max(end.time),
-            Event::Agent(_)
+            Event::Activity(_)
+            | Event::Agent(_)
             | Event::Queue(_)
             | Event::CodeObject(_)
             | Event::Stream(_)

@@ -259,6 +259,10 @@ impl Writer {
                 self.work.queue(queue);
                 Ok(())
             }
+            Event::Activity(reading) => {
+                self.work.activity(reading);
+                Ok(())
+            }
             Event::CodeObject(info) => {
                 self.work.code_object(info);
                 Ok(())

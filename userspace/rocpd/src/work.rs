@@ -13,7 +13,7 @@ use gputrace_export::{
     lengths::Length,
 };
 use gputrace_timeline::gpu::{
-    CodeObjectInfo, Copy, Dispatch, GpuTime, KernelClass, KernelInfo, KnownBy, QueueInfo,
+    Activity, CodeObjectInfo, Copy, Dispatch, GpuTime, KernelClass, KernelInfo, KnownBy, QueueInfo,
 };
 use rusqlite::params;
 use serde::Serialize;
@@ -144,6 +144,10 @@ impl Work {
     pub(crate) fn queue(&mut self, queue: &QueueInfo) {
         self.agents.queue(queue);
         self.queues.insert(queue.number, (queue.pid, Some(*queue)));
+    }
+
+    pub(crate) fn activity(&mut self, reading: &Activity) {
+        self.agents.activity(reading);
     }
 
     pub(crate) fn code_object(&mut self, info: &CodeObjectInfo) {

@@ -5,10 +5,11 @@ use std::collections::{BTreeMap, HashSet};
 use gputrace_capture::meta::Notice;
 use gputrace_timeline::{
     COLLECTION_PERIOD, WORK_NOT_SEEN, WORK_NOT_SELECTED,
-    gpu::{Dispatch, QueueInfo},
+    gpu::{Activity, Dispatch, QueueInfo},
     is_remark,
 };
 
+pub use super::busy::Estimate;
 use super::busy::{Busy, Meaning, Reach};
 
 /// When each GPU executed kernels. Memory is bounded by the number of GPUs and of queues.
@@ -35,6 +36,9 @@ pub struct Figures {
     pub busy: Option<u64>,
     /// The range that contains the truth.
     pub busy_range: (u64, u64),
+    /// How long it was at work for whatever process while its status register was read; `None` if that
+    /// tells nothing.
+    pub active: Option<Estimate>,
     /// Whether kernels are missing: the recording says that some were not seen, or are not shown.
     pub missing: bool,
     /// Number of idle times between kernels; if some kernels are untimed, at least this many. 0 if
@@ -81,10 +85,20 @@ impl Agents {
         agent.add(&dispatch.time);
     }
 
+    /// Adds a reading of a GPU's status register.
+    pub fn activity(&mut self, reading: &Activity) {
+        self.busy
+            .entry(reading.node_id)
+            .or_default()
+            .reading(reading);
+    }
+
     /// Settles everything; must be called before [`Agents::figures`], and nothing may be added
     /// afterwards. `stopped` is when the recording stopped, ns `CLOCK_BOOTTIME`.
     pub fn finish(&mut self, stopped: u64) {
         let recorded = stopped.saturating_sub(self.began);
+        // Of other GPUs, no more is known than that they were read.
+        self.busy.retain(|_, busy| busy.kernels > 0);
         for busy in self.busy.values_mut() {
             busy.finish(stopped);
             if self.is_partial {
@@ -102,6 +116,7 @@ impl Agents {
                 untimed: busy.untimed,
                 busy: (busy.meaning(recorded) != Meaning::Nothing).then(|| busy.busy()),
                 busy_range: busy.range(),
+                active: busy.active(),
                 missing: self.is_partial,
                 gaps: busy.gaps.count(),
                 whole_gaps: whole.calls,

@@ -1,6 +1,10 @@
 //! GPU busy time: an estimate, and the range that contains the true value.
 
-use gputrace_timeline::gpu::{GpuTime, Quality};
+mod active;
+
+pub use self::active::Estimate;
+
+use gputrace_timeline::gpu::{Activity, GpuTime, Quality};
 use serde::Serialize;
 
 use super::stats::Durations;
@@ -223,6 +227,8 @@ pub(super) struct Busy {
     pub(super) kernels: u64,
     /// Kernels whose begin or end is not even estimated.
     pub(super) untimed: u64,
+    /// What the GPU's status register says.
+    active: active::Active,
     /// Set if kernels may be missing: how long they can have taken, ns.
     hidden: Option<u64>,
 }
@@ -232,6 +238,7 @@ impl Busy {
         self.kernels += 1;
         let Reach { least, most } = Reach::of(time);
         let (from, to) = (most.0, most.1.unwrap_or(most.0));
+        self.active.kernel(most.0, most.1, time.begin_window.latest);
         let reach = self.reach.unwrap_or((from, to));
         self.reach = Some((reach.0.min(from), reach.1.max(to)));
         // A span whose length nothing tells may have been drawn up to the next one: that is neither
@@ -266,6 +273,11 @@ impl Busy {
         }
     }
 
+    /// Adds a reading of the GPU's status register.
+    pub(super) fn reading(&mut self, reading: &Activity) {
+        self.active.add(reading);
+    }
+
     /// Adds to what is taken, in its units.
     fn take(&mut self, begin: u64, end: u64) {
         let gaps = &mut self.gaps;
@@ -285,6 +297,7 @@ impl Busy {
     /// those of a queue that is older than the recording.
     pub(super) fn unseen(&mut self, from: u64, to: u64) {
         if from < to {
+            self.active.kernel(from, Some(to), None);
             let gap = &mut self.sure_gap;
             self.most.add(from, to, |last, begin| gap.add(last, begin));
         }
@@ -292,6 +305,7 @@ impl Busy {
 
     /// Settles everything; must be the last call. `stopped` is when the recording stopped, ns.
     pub(super) fn finish(&mut self, stopped: u64) {
+        self.active.finish(stopped);
         if let Some(begin) = self.endless.take() {
             self.take_possible(begin, stopped);
             let gap = &mut self.sure_gap;
@@ -352,11 +366,28 @@ impl Busy {
         }
     }
 
+    /// How long the GPU was at work for whatever process, by its status register. `None` if the
+    /// register tells nothing, or contradicts what is proven of kernels.
+    pub(super) fn active(&self) -> Option<Estimate> {
+        let active = self.active.estimate()?;
+        (self.least.total <= self.most_active(active)).then_some(active)
+    }
+
+    /// The longest that kernels can have run, given how long the GPU was at work, ns.
+    fn most_active(&self, active: Estimate) -> u64 {
+        let room = active.error.saturating_mul(ERRORS);
+        (active.value.saturating_add(room)).saturating_add(self.active.outside())
+    }
+
     /// The lower and upper bound of the busy time, ns. The estimate lies between them; both equal
     /// it if all times are exact.
     pub(super) fn range(&self) -> (u64, u64) {
         let busy = self.busy();
-        let most = self.most.total.max(self.hidden.unwrap_or(0));
+        let most = match (self.hidden, self.active()) {
+            (Some(hidden), _) => self.most.total.max(hidden),
+            (None, Some(active)) => self.most.total.min(self.most_active(active)),
+            (None, None) => self.most.total,
+        };
         (self.least.total.min(busy), most.max(busy))
     }
 

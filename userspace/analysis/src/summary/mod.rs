@@ -107,6 +107,7 @@ impl Summary {
             | Event::KernelClass(_)
             | Event::Dispatch(_)
             | Event::Copy(_) => self.gpu.event(event),
+            Event::Activity(reading) => self.gpu.agents.activity(reading),
             Event::Observation(one) => self.observed.observation(one),
             Event::Counter(sample) => self.counters.sample(sample),
             Event::Thread(thread) => {

@@ -228,6 +228,10 @@ fn agents(summary: &Summary, out: &mut Page<impl Write>) -> fmt::Result {
         "p99",
         "Longest",
     ])];
+    let has_active = gpu.agents.busy.values().any(|busy| busy.active().is_some());
+    if let (true, Some(heading)) = (has_active, rows.first_mut()) {
+        heading.push("Active".to_owned());
+    }
     let (mut untimed, mut kernels, mut parts) = (0, 0, 0);
     let mut estimated = false;
     for (node, busy) in &gpu.agents.busy {
@@ -247,6 +251,7 @@ fn agents(summary: &Summary, out: &mut Page<impl Write>) -> fmt::Result {
             share,
         ];
         row.extend(gap_figures(busy));
+        row.extend(has_active.then(|| active_figure(busy, recorded)));
         rows.push(row);
     }
     out.paragraph(format_args!("GPUs (executing at least one kernel)"))?;
@@ -256,6 +261,12 @@ fn agents(summary: &Summary, out: &mut Page<impl Write>) -> fmt::Result {
             "  In parentheses: the range that contains the truth. Least: what is proven, and \
              estimates minus two standard errors. Most: estimates plus two standard errors, and \
              kernels without an estimate at their longest possible duration."
+        ))?;
+    }
+    if has_active {
+        out.line(format_args!(
+            "  Active: % of the recording in which the GPU was at work for any process, by random \
+             readings of its status register."
         ))?;
     }
     if untimed > 0 {
@@ -300,6 +311,18 @@ fn gap_figures(busy: &Busy) -> [String; 5] {
         (true, (least, most)) => only_range((least as f64, most as f64), duration),
     };
     [all, p50, p95, p99, longest]
+}
+
+/// The share of a recording of `recorded` ns in which a GPU was at work by its status register.
+fn active_figure(busy: &Busy, recorded: f64) -> String {
+    busy.active().map_or_else(
+        || "-".to_owned(),
+        |active| {
+            let [value, error] =
+                [active.value, active.error].map(|ns| percent(ns as f64, recorded));
+            format!("{value:.2} +-{error:.2}")
+        },
+    )
 }
 
 /// How long a GPU was busy, and the shares of the recording (most likely, least and most). If only

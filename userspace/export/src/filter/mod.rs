@@ -258,6 +258,7 @@ impl Filter {
                     && (self.options.domains.is_empty()
                         || self.options.domains.contains(&Domain::Counter))
             }
+            Event::Activity(reading) => self.in_window(reading.time, reading.time),
             Event::Ledger(ledger) => {
                 let time = ledger.time;
                 self.finish(time, give);

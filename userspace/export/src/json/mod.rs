@@ -400,7 +400,7 @@ impl Exporter for JsonExporter {
                 let record = ClassRecord::new(class, &name);
                 self.records.push((class.pid, CLASSES), &record)?;
             }
-            Event::Agent(_) | Event::Queue(_) | Event::Stream(_) => {}
+            Event::Activity(_) | Event::Agent(_) | Event::Queue(_) | Event::Stream(_) => {}
         }
         Ok(())
     }

@@ -158,6 +158,10 @@ impl Names {
                 self.origin(&mut copy.origin, clock);
                 times(&mut copy.time, clock);
             }
+            Event::Activity(reading) => {
+                reading.node_id = reading.node_id.map(|node| self.node(node));
+                reading.time = clock.apply(reading.time);
+            }
             Event::Observation(one) => self.observation(one, clock),
             Event::Counter(sample) => {
                 sample.time = clock.apply(sample.time);

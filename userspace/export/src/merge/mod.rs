@@ -397,6 +397,7 @@ fn time_of(event: &Event) -> Option<u64> {
         Event::Copy(copy) => Some(copy.time.begin),
         Event::Lifetime(lifetime) => Some(lifetime.time),
         Event::Counter(sample) => Some(sample.time),
+        Event::Activity(reading) => Some(reading.time),
         _ => None,
     }
 }

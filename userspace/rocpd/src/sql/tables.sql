@@ -443,6 +443,8 @@ CREATE TABLE gputrace_gpu_use{uuid} (
     busy BIGINT,                                -- time with at least one kernel; NULL if only the range is known
     busy_least BIGINT NOT NULL,
     busy_most BIGINT NOT NULL,
+    active BIGINT,                              -- at work for any process, by its status register; NULL if that tells nothing
+    active_error BIGINT,                        -- standard error
     gaps INTEGER NOT NULL,                      -- times without a kernel; if kernels are unknown, at least this many
     whole_gaps INTEGER NOT NULL,                -- of which the length is known
     gap_p50 BIGINT,                             -- of whole gaps

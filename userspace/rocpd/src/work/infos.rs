@@ -39,9 +39,8 @@ impl Work {
         let sql = context.database.identity.fill(
             "INSERT INTO gputrace_gpu_use{uuid} \
              (agent_id, kernels, unknown_kernels, recorded, busy, busy_least, busy_most, \
-             gaps, whole_gaps, gap_p50, gap_p95, gap_p99, missing, \
-             longest_gap_least, longest_gap_most) \
-             VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+             active, active_error, gaps, whole_gaps, gap_p50, gap_p95, gap_p99, missing, longest_gap_least, longest_gap_most) \
+             VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         );
         let recorded = stopped.saturating_sub(began);
         self.agents.finish(stopped);
@@ -57,6 +56,8 @@ impl Work {
                 figures.busy.map(int),
                 int(figures.busy_range.0),
                 int(figures.busy_range.1),
+                figures.active.map(|active| int(active.value)),
+                figures.active.map(|active| int(active.error)),
                 int(figures.gaps),
                 int(figures.whole_gaps),
                 p50,

@@ -69,7 +69,7 @@ pub(crate) fn decode(raw: RawRecord<'_>) -> Result<Record<'_>, Fault> {
             .ok_or(Fault::Malformed),
         kind::LINKER => Ok(Record::Internal),
         kind::VALUE => value(raw).ok_or(Fault::Malformed),
-        kind::PACKET | kind::COMPLETION | kind::COPY | kind::QUEUE | kind::SCRATCH => work(raw)
+        _ if is_work(raw) => work(raw)
             .map(|(item, counted)| Record::Work { item, counted })
             .ok_or(Fault::Malformed),
         _ => Err(Fault::Unknown),
@@ -88,7 +88,7 @@ pub(crate) fn is_work(raw: RawRecord<'_>) -> bool {
     let kind = raw.header.kind;
     matches!(
         kind,
-        kind::PACKET | kind::COMPLETION | kind::COPY | kind::QUEUE | kind::SCRATCH
+        kind::PACKET | kind::COMPLETION | kind::COPY | kind::QUEUE | kind::SCRATCH | kind::ACTIVITY
     )
 }
 
@@ -114,6 +114,7 @@ pub(crate) fn work(raw: RawRecord<'_>) -> Option<(Item, bool)> {
         kind::COMPLETION => Item::Completion(gpu::Completion::read_from_bytes(raw.bytes).ok()?),
         kind::COPY => Item::Copy(gpu::Copy::read_from_bytes(raw.bytes).ok()?),
         kind::SCRATCH => Item::Scratch(gpu::ScratchState::read_from_bytes(raw.bytes).ok()?),
+        kind::ACTIVITY => Item::Activity(gpu::Activity::read_from_bytes(raw.bytes).ok()?),
         _ => Item::Queue(gpu::QueueState::read_from_bytes(raw.bytes).ok()?),
     };
     Some((item, counted))

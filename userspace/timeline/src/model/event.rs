@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use crate::model::{
-    gpu::{AgentInfo, CodeObjectInfo, Copy, Dispatch, KernelClass, KernelInfo, QueueInfo},
+    gpu::{
+        Activity, AgentInfo, CodeObjectInfo, Copy, Dispatch, KernelClass, KernelInfo, QueueInfo,
+    },
     observation::Observation,
     request::Request,
     stream::StreamInfo,
@@ -49,6 +51,8 @@ pub enum Event {
     Dispatch(Box<Dispatch>),
     /// A copy; in order as for dispatches.
     Copy(Box<Copy>),
+    /// Whether a GPU was at work at a moment; in order of time.
+    Activity(Activity),
     /// Mean duration of a class of dispatches; comes after all dispatches. Absent if the times of
     /// all dispatches are exact.
     KernelClass(Box<KernelClass>),

@@ -45,6 +45,37 @@ impl Quality {
     }
 }
 
+/// A reading of whether a GPU was at work, for whatever process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Activity {
+    /// KFD topology node of the GPU; `None` if the GPU is unknown.
+    pub node_id: Option<u32>,
+    /// ns, `CLOCK_BOOTTIME`.
+    pub time: u64,
+    /// What was read.
+    pub state: ActivityState,
+    /// The time that the reading stands for, ns: the mean of the random pauses before such readings;
+    /// 0 if it was not made at a random moment.
+    pub stands_for: u64,
+    /// How much later than planned the reading was made, ns.
+    pub late: u32,
+}
+
+/// What an [`Activity`] says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ActivityState {
+    /// Readings begin. The GPU may have worked before, since the last ones ended.
+    Begin,
+    /// The GPU was idle.
+    Idle,
+    /// The GPU was at work.
+    Active,
+    /// Readings end: the GPU was idle, and no work had been submitted for a while.
+    End,
+    /// The GPU does not show it; nothing is known until the next [`ActivityState::Begin`].
+    Refused,
+}
+
 /// The interval in which something is proven to have happened; ns, `CLOCK_BOOTTIME`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Window {

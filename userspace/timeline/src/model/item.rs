@@ -1,7 +1,7 @@
 //! Inputs for deriving the GPU's work, in order of time.
 
 use gputrace_abi::{
-    gpu::{Completion, Copy, Packet, QueueState, ScratchState},
+    gpu::{Activity, Completion, Copy, Packet, QueueState, ScratchState},
     record::{Task, task_op},
 };
 use gputrace_capture::gpu::AgentKind;
@@ -15,6 +15,7 @@ pub(crate) enum Item {
     Copy(Copy),
     Queue(QueueState),
     Scratch(ScratchState),
+    Activity(Activity),
     /// The driver has created a queue.
     Ring(Ring),
     /// A call changed where a process has memory.
@@ -50,6 +51,7 @@ impl Item {
             Self::Copy(copy) => copy.time,
             Self::Queue(state) => state.time,
             Self::Scratch(state) => state.time,
+            Self::Activity(reading) => reading.time,
             Self::Ring(ring) => ring.time,
             Self::Placement(change) => change.time,
             Self::Restart { time, .. } | Self::Exit { time, .. } => *time,

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::super::{
     Summary,
-    busy::Meaning,
+    busy::{Estimate, Meaning},
     gpu_use::{GpuUse, WorkUse},
     render::{Nothing, nothing},
     stats::Durations,
@@ -122,6 +122,8 @@ struct AgentData {
     busy: u64,
     /// Lower and upper bound of the busy time.
     range: (u64, u64),
+    /// How long it was at work by its status register.
+    active: Option<Estimate>,
     kernels: u64,
     untimed: u64,
     /// Whether kernels are missing, or untimed.
@@ -257,6 +259,7 @@ fn agents(gpu: &GpuUse, begin: u64, recorded: u64) -> Vec<AgentData> {
             title: short(&gpu.gpus.agent_title(*node)),
             busy: busy.busy(),
             range: busy.range(),
+            active: busy.active(),
             kernels: busy.kernels,
             untimed: busy.untimed,
             partial: busy.is_partial(),

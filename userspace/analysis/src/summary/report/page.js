@@ -43,6 +43,10 @@
   // An estimate is no lower bound: the range says how far down it goes.
   const atLeast = (agent) => agent.meaning === "least" ? "\u2265 " : "";
   const range = ([least, most], whole) => least === most ? "" : " (" + percent(least, whole).replace(" %", "") + "–" + percent(most, whole).replace(" %", "") + ")";
+  // By its status register, for any process.
+  const active = (agent) => agent.active
+    ? ". By its status register, the GPU was active for " + percent(agent.active.value, data.length) + " (standard error " + percent(agent.active.error, data.length) + "), for any process"
+    : "";
   // Where nothing is known but the most, there is only the range.
   const busyShare = (agent) => agent.meaning === "nothing"
     ? percent(agent.range[0], data.length).replace(" %", "") + "–" + percent(agent.range[1], data.length)
@@ -448,7 +452,7 @@
   for (const agent of data.agents) {
     const left = make("div"), right = make("div"), meter = make("div", undefined, "meter"), fillBar = make("i");
     fillBar.style.width = Math.min(100, 100 * agent.busy / data.length) + "%";
-    add(left, make("h3", agent.title), make("div", busyShare(agent) + " busy with kernels" + (agent.meaning === "nothing" ? "" : ": " + atLeast(agent) + duration(agent.busy) + " of " + duration(data.length))), add(meter, fillBar));
+    add(left, make("h3", agent.title), make("div", busyShare(agent) + " busy with kernels" + (agent.meaning === "nothing" ? "" : ": " + atLeast(agent) + duration(agent.busy) + " of " + duration(data.length)) + active(agent)), add(meter, fillBar));
     if (agent.untimed) add(left, make("p", count(agent.untimed) + " of " + count(agent.kernels) + " kernels: how long they took is not known. What is proven is in the time, and what is possible in the range. Time in which such a kernel can have run is no gap.", "note warn"));
     const [least, most] = agent.longest_range, parts = agent.gap_count - agent.gaps.count;
     if (most) {

@@ -20,6 +20,7 @@
 //! are held. Beyond these limits, the oldest are emitted with what is known of them.
 //! known of them.
 
+mod activity;
 mod arrivals;
 mod completions;
 mod copies;
@@ -339,6 +340,10 @@ impl Work {
                 Item::Copy(copy) => self.copy(copy, events),
                 Item::Queue(state) => self.queue_state(state, events),
                 Item::Scratch(state) => self.scratch_state(state, events),
+                Item::Activity(reading) => {
+                    let node_id = self.knowledge.node_of_gpu(reading.gpu_id);
+                    events.extend(activity::event(reading, node_id));
+                }
                 Item::Ring(ring) => self.ring(ring),
                 Item::Placement(change) => self.places.change(change, &self.knowledge),
                 Item::Restart { time, pid } => self.restart(*time, *pid, events),
