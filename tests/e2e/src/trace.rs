@@ -11,7 +11,9 @@ use gputrace_capture::{
 use gputrace_timeline::{
     Timeline, args,
     event::{Call, CallEnd, Event, FunctionInfo, Lifetime, ProcessInfo, ThreadInfo},
-    gpu::{AgentInfo, CodeObjectInfo, Copy, Dispatch, KernelClass, KernelInfo, QueueInfo},
+    gpu::{
+        Activity, AgentInfo, CodeObjectInfo, Copy, Dispatch, KernelClass, KernelInfo, QueueInfo,
+    },
     observation::Observation,
     stream::StreamInfo,
 };
@@ -66,6 +68,8 @@ pub struct GpuTrace {
     pub copies: Vec<Copy>,
     /// Mean durations of dispatch classes.
     pub classes: Vec<KernelClass>,
+    /// Readings of GPUs' status registers, in order of time.
+    pub activity: Vec<Activity>,
 }
 
 impl Trace {
@@ -104,7 +108,8 @@ impl Trace {
                 Event::Observation(one) => trace.observations.push(*one),
                 Event::KernelClass(class) => trace.gpu.classes.push(*class),
                 Event::Stream(stream) => trace.gpu.streams.push(stream),
-                Event::Activity(_) | Event::Counter(_) | Event::Clocks(_) => {}
+                Event::Activity(reading) => trace.gpu.activity.push(reading),
+                Event::Counter(_) | Event::Clocks(_) => {}
                 Event::Notice(notice) => trace.notices.push(notice),
                 Event::Ledger(ledger) => trace.ledger = Some(*ledger),
                 Event::End(end) => trace.end = Some(end),
