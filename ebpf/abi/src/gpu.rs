@@ -306,8 +306,8 @@ shared! {
         pub stands_for: u64,
         /// The register, as read; 0 if it could not be read.
         pub register: u32,
-        /// How much later than planned it was read, ns: when the reader has to wait for a processor,
-        /// the moment is not random.
+        /// How much later than planned it was read, ns: when the reader has to wait for a
+        /// processor, the moment is not random.
         pub late: u32,
     }
 }

@@ -43,8 +43,8 @@ impl Nodes {
     }
 }
 
-/// Answers `DRM_IOCTL_AMDGPU_INFO` for an agent: with the address and the value to be written there.
-/// Only one register can be read.
+/// Answers `DRM_IOCTL_AMDGPU_INFO` for an agent: with the address and the value to be written
+/// there. Only one register can be read.
 pub(crate) fn read(kfd: &Kfd, agent: u32, request: &[u8]) -> Result<(u64, u32), Errno> {
     let word = |at: usize| {
         let bytes = request.get(at..at + 4)?;

@@ -48,8 +48,8 @@ impl Activity {
         Some(unsafe { AtomicU64::from_ptr(bytes.as_ptr().cast::<u64>().cast_mut()) })
     }
 
-    /// From now on, an agent is at work until `end`, ns `CLOCK_BOOTTIME`, or until a later time that
-    /// was given before.
+    /// From now on, an agent is at work until `end`, ns `CLOCK_BOOTTIME`, or until a later time
+    /// that was given before.
     pub(crate) fn works_until(&self, agent: u32, end: u64) {
         if let Some(word) = self.word(agent) {
             word.fetch_max(end, Ordering::AcqRel);

@@ -131,13 +131,7 @@ impl<R: Registers> Readings<R> {
         match self.registers.open(gpu.minor) {
             Ok(open) => {
                 // Not at a random moment: it follows the program's work.
-                into.extend_from_slice(&record(
-                    gpu,
-                    now,
-                    NOT_PLANNED,
-                    activity::BEGIN,
-                    R::read(&open),
-                ));
+                into.extend_from_slice(&record(gpu, now, NOT_PLANNED, (activity::BEGIN, 0)));
                 if self.watched.is_empty() {
                     self.plan(now, 0, false);
                 }
@@ -181,24 +175,18 @@ impl<R: Registers> Readings<R> {
             late: began.saturating_sub(self.due),
         };
         self.watched.retain(|watched| {
-            let reading = R::read(&watched.open);
-            let time = clock();
-            let state = match &reading {
-                Err(_) => activity::REFUSED,
-                Ok(reading) if reading.is_active() => activity::ACTIVE,
-                Ok(_) => activity::IDLE,
+            let (state, register) = match R::read(&watched.open) {
+                Err(_) => (activity::REFUSED, 0),
+                Ok(reading) if reading.is_active() => (activity::ACTIVE, reading.register),
+                Ok(reading) => (activity::IDLE, reading.register),
             };
-            into.extend_from_slice(&record(watched.gpu, time, plan, state, reading));
+            let mut add = |plan, state| {
+                into.extend_from_slice(&record(watched.gpu, clock(), plan, (state, register)));
+            };
+            add(plan, state);
             let is_over = began.saturating_sub(watched.worked) >= LINGER;
             if state == activity::IDLE && is_over {
-                let reading = Ok(Reading { register: 0 });
-                into.extend_from_slice(&record(
-                    watched.gpu,
-                    time,
-                    NOT_PLANNED,
-                    activity::END,
-                    reading,
-                ));
+                add(NOT_PLANNED, activity::END);
             }
             !(state == activity::REFUSED || state == activity::IDLE && is_over)
         });
@@ -242,13 +230,8 @@ fn record(
     gpu: Gpu,
     time: u64,
     plan: Planned,
-    state: u32,
-    reading: Result<Reading, ActivityError>,
+    (state, register): (u32, u32),
 ) -> [u8; ACTIVITY_SIZE] {
-    let (state, register) = match reading {
-        Ok(reading) => (state, reading.register),
-        Err(_) => (activity::REFUSED, 0),
-    };
     zerocopy::transmute!(Activity {
         header: header(ACTIVITY_SIZE, kind::ACTIVITY, 0),
         gpu_id: gpu.gpu_id,

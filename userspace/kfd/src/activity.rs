@@ -106,8 +106,8 @@ pub struct Register {
 }
 
 impl Register {
-    /// Opens the render node with this minor number, and reads the register once to see whether that
-    /// works.
+    /// Opens the render node with this minor number, and reads the register once to see whether
+    /// that works.
     ///
     /// # Errors
     ///
@@ -146,8 +146,8 @@ impl Register {
             flags: 0,
         };
         loop {
-            // SAFETY: the request's size is that of the structure, and the kernel writes one word at
-            // most, to a variable that lives through the call.
+            // SAFETY: the request's size is that of the structure, and the kernel writes at most one
+            // word, to a variable that lives through the call.
             let result =
                 unsafe { libc::ioctl(self.node.as_raw_fd(), AMDGPU_INFO, &raw const info) };
             if result == 0 {

@@ -12,7 +12,11 @@ use common::{export, number, open, text};
 use gputrace_analysis::summary::Summary;
 use gputrace_capture::meta::Notice;
 use gputrace_export::{synthetic, testing::check_by_reader};
-use gputrace_timeline::{WORK_NOT_SELECTED, event::Event};
+use gputrace_timeline::{
+    WORK_NOT_SELECTED,
+    event::Event,
+    gpu::{Activity, ActivityState},
+};
 
 #[test]
 fn estimates_are_beside_what_rocpd_has() {
@@ -111,6 +115,55 @@ fn the_use_of_gpus_is_that_of_the_summary() {
         "  16     -   92.40-4309.20      >= 14  9.99 ms  9.99 ms  9.99 ms  9.99 ms-98.8 ms",
         "  How long 4 of 16 kernels took is not known",
         "  Beside 6 gaps such a kernel can have run",
+    ] {
+        assert!(summary.contains(part), "{part} is not in:\n{summary}");
+    }
+}
+
+#[test]
+fn the_database_has_what_the_status_register_says() {
+    let mut events = synthetic::estimates();
+    let (mut at, node_id) = (synthetic::START, Some(1));
+    let reading = |time, state, stands_for| {
+        Event::Activity(Activity {
+            node_id,
+            time,
+            state,
+            stands_for,
+            late: 0,
+        })
+    };
+    let mut readings = vec![reading(at, ActivityState::Begin, 0)];
+    for number in 0..1_000 {
+        at += 100_000;
+        let states = [ActivityState::Idle, ActivityState::Active];
+        let state = states[usize::from(number % 4 == 0)];
+        readings.push(reading(at, state, 100_000));
+    }
+    for event in &mut events {
+        if let Event::End(end) = event {
+            end.time += 100_000_000;
+        }
+    }
+    // They come in order of time, and work when all is known of it.
+    let mut places = events.iter();
+    let first = places.position(|event| matches!(event, Event::Dispatch(_)));
+    let first = first.unwrap();
+    events.splice(first..first, readings);
+    let directory = tempfile::tempdir().unwrap();
+    let database = open(&export(&events, directory.path()));
+    let sql =
+        "SELECT format('%d +-%d of %d', active, active_error, recorded) FROM gputrace_gpu_use";
+    let told = text(&database, sql);
+    let mut summary = Summary::default();
+    events.iter().for_each(|event| summary.event(event));
+    summary.finish();
+    let summary = summary.to_string();
+    assert_eq!(told, "25000000 +-1372953 of 100500000");
+    for part in [
+        "  Active\n",
+        "  24.88 +-1.37\n",
+        "  Active: % of the recording",
     ] {
         assert!(summary.contains(part), "{part} is not in:\n{summary}");
     }

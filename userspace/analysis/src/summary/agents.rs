@@ -36,8 +36,8 @@ pub struct Figures {
     pub busy: Option<u64>,
     /// The range that contains the truth.
     pub busy_range: (u64, u64),
-    /// How long it was at work for whatever process while its status register was read; `None` if that
-    /// tells nothing.
+    /// How long it was at work for whatever process, by its status register; `None` if that tells
+    /// nothing.
     pub active: Option<Estimate>,
     /// Whether kernels are missing: the recording says that some were not seen, or are not shown.
     pub missing: bool,
@@ -116,7 +116,7 @@ impl Agents {
                 untimed: busy.untimed,
                 busy: (busy.meaning(recorded) != Meaning::Nothing).then(|| busy.busy()),
                 busy_range: busy.range(),
-                active: busy.active(),
+                active: busy.active(recorded),
                 missing: self.is_partial,
                 gaps: busy.gaps.count(),
                 whole_gaps: whole.calls,

@@ -23,6 +23,10 @@ const ERRORS: u64 = 2;
 /// part in this many of the recording.
 const MISSING: u64 = 100;
 
+/// If kernels can have run for more than one part in this many of a recording while the status
+/// register was not read, what the register says is no figure of the whole recording.
+const UNREAD: u64 = 50;
+
 /// The shortest and the longest span that something can have taken, ns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Reach {
@@ -366,9 +370,17 @@ impl Busy {
         }
     }
 
-    /// How long the GPU was at work for whatever process, by its status register. `None` if the
-    /// register tells nothing, or contradicts what is proven of kernels.
-    pub(super) fn active(&self) -> Option<Estimate> {
+    /// How long the GPU was at work for whatever process, by its status register, in a recording of
+    /// `recorded` ns. `None` if the register tells nothing, or kernels can have run for long while
+    /// it was not read.
+    pub(super) fn active(&self, recorded: u64) -> Option<Estimate> {
+        let unread = self.active.unread().saturating_mul(UNREAD);
+        self.active_while_read().filter(|_| unread <= recorded)
+    }
+
+    /// The same for the times in which the register was read. `None` if it tells nothing, or
+    /// contradicts what is proven of kernels.
+    fn active_while_read(&self) -> Option<Estimate> {
         let active = self.active.estimate()?;
         (self.least.total <= self.most_active(active)).then_some(active)
     }
@@ -383,7 +395,7 @@ impl Busy {
     /// it if all times are exact.
     pub(super) fn range(&self) -> (u64, u64) {
         let busy = self.busy();
-        let most = match (self.hidden, self.active()) {
+        let most = match (self.hidden, self.active_while_read()) {
             (Some(hidden), _) => self.most.total.max(hidden),
             (None, Some(active)) => self.most.total.min(self.most_active(active)),
             (None, None) => self.most.total,

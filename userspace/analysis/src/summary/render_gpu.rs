@@ -228,7 +228,11 @@ fn agents(summary: &Summary, out: &mut Page<impl Write>) -> fmt::Result {
         "p99",
         "Longest",
     ])];
-    let has_active = gpu.agents.busy.values().any(|busy| busy.active().is_some());
+    let has_active = gpu
+        .agents
+        .busy
+        .values()
+        .any(|busy| busy.active(summary.recorded()).is_some());
     if let (true, Some(heading)) = (has_active, rows.first_mut()) {
         heading.push("Active".to_owned());
     }
@@ -251,7 +255,7 @@ fn agents(summary: &Summary, out: &mut Page<impl Write>) -> fmt::Result {
             share,
         ];
         row.extend(gap_figures(busy));
-        row.extend(has_active.then(|| active_figure(busy, recorded)));
+        row.extend(has_active.then(|| active_figure(busy, summary.recorded())));
         rows.push(row);
     }
     out.paragraph(format_args!("GPUs (executing at least one kernel)"))?;
@@ -314,12 +318,12 @@ fn gap_figures(busy: &Busy) -> [String; 5] {
 }
 
 /// The share of a recording of `recorded` ns in which a GPU was at work by its status register.
-fn active_figure(busy: &Busy, recorded: f64) -> String {
-    busy.active().map_or_else(
+fn active_figure(busy: &Busy, recorded: u64) -> String {
+    busy.active(recorded).map_or_else(
         || "-".to_owned(),
         |active| {
             let [value, error] =
-                [active.value, active.error].map(|ns| percent(ns as f64, recorded));
+                [active.value, active.error].map(|ns| percent(ns as f64, recorded as f64));
             format!("{value:.2} +-{error:.2}")
         },
     )

@@ -22,7 +22,7 @@ const APART: u64 = 3;
 const LATE: u32 = 200_000;
 
 /// Share of the readings, in parts of one, that may be late if there is to be a figure.
-const LATE_SHARE: f64 = 0.05;
+const LATE_SHARE: f64 = 0.1;
 
 /// A time with its standard error, ns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -69,8 +69,8 @@ pub(super) struct Active {
     late_weight: f64,
     /// Time outside of the spans in which kernels can have run.
     outside: Union,
-    /// Earliest begin of a kernel that may have run outside of the spans, and of which nothing proves
-    /// that it ended.
+    /// Earliest begin of a kernel that may have run outside of the spans, and of which nothing
+    /// proves that it ended.
     endless: Option<u64>,
 }
 
@@ -168,9 +168,9 @@ impl Active {
         self.outside.finish(|_, _| {});
     }
 
-    /// How long the GPU was at work while its register was read, for whatever process. `None` if there
-    /// are too few readings, or many were late, or all are the same: a register that never changes
-    /// tells nothing.
+    /// How long the GPU was at work while its register was read, for whatever process. `None` if
+    /// there are too few readings, or many were late, or all are the same: a register that never
+    /// changes tells nothing.
     pub(super) fn estimate(&self) -> Option<Estimate> {
         if self.readings < READINGS || self.found == 0 || self.found == self.readings {
             return None;
@@ -191,6 +191,11 @@ impl Active {
         })
     }
 
+    /// How long kernels can have run while no readings went on, ns.
+    pub(super) fn unread(&self) -> u64 {
+        self.outside.total
+    }
+
     /// What late readings stand for, as a share of all.
     fn late_share(&self) -> f64 {
         self.late_weight / (self.weight + self.late_weight).max(1.0)
@@ -202,3 +207,6 @@ impl Active {
         self.outside.total.saturating_add(late as u64)
     }
 }
+
+#[cfg(test)]
+mod tests;

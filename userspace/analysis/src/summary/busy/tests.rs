@@ -5,7 +5,7 @@ use gputrace_capture::{CaptureReader, meta::Recording};
 use gputrace_timeline::{
     Timeline,
     event::Event,
-    gpu::Quality,
+    gpu::{ActivityState, Quality},
     synthetic::{
         Synthetic,
         gpu::{agents, code_object, packet, queue, queue_state},
@@ -262,4 +262,71 @@ proptest! {
             prop_assert!(truth.iter().any(|(begin, end)| *begin <= from && to <= *end));
         }
     }
+}
+
+/// Kernels of unknown length, one each 10 ms, and readings at each ms, of which one in five finds
+/// the GPU at work.
+fn with_readings(kernel: GpuTime) -> Busy {
+    with_readings_from(0, kernel)
+}
+
+/// The same with readings from this ms on.
+fn with_readings_from(first: u64, kernel: GpuTime) -> Busy {
+    let mut busy = Busy::default();
+    let reading = |time, state, stands_for| Activity {
+        node_id: None,
+        time,
+        state,
+        stands_for,
+        late: 0,
+    };
+    busy.reading(&reading(first * 1_000_000, ActivityState::Begin, 0));
+    for at in 1..1_000 {
+        if at % 10 == 1 {
+            let mut time = kernel;
+            let from = at * 1_000_000;
+            time.begin_window.earliest = from;
+            time.end_window.latest = Some(from + 10_000_000);
+            busy.add(&time);
+        }
+        let state = if at % 5 == 0 {
+            ActivityState::Active
+        } else {
+            ActivityState::Idle
+        };
+        if at > first {
+            busy.reading(&reading(at * 1_000_000, state, 1_000_000));
+        }
+    }
+    busy.reading(&reading(1_000_000_000, ActivityState::End, 0));
+    busy.finish(1_000_000_000);
+    busy
+}
+
+#[test]
+fn the_status_register_bounds_the_use() {
+    let unknown = GpuTime {
+        quality: Quality::Sampled,
+        ..GpuTime::default()
+    };
+    let busy = with_readings(unknown);
+    let active = busy.active(1_000_000_000).unwrap();
+    assert!(active.value.abs_diff(200_000_000) < 1_000_000, "{active:?}");
+    assert_eq!(busy.range(), (0, active.value + 2 * active.error));
+    assert_eq!(busy.meaning(1_000_000_000), Meaning::Nothing);
+    // Kernels can have run before the first reading.
+    let busy = with_readings_from(400, unknown);
+    assert_eq!(busy.active(1_000_000_000), None);
+    let most = busy.range().1;
+    assert!((500_000_000..570_000_000).contains(&most), "{most}");
+}
+
+#[test]
+fn a_register_that_contradicts_what_is_proven_is_not_believed() {
+    let mut busy = with_readings(exact(1_000_000, 300_000_000));
+    assert_eq!(busy.active(1_000_000_000), None);
+    assert_eq!(busy.range(), (299_000_000, 299_000_000));
+    // If kernels are missing, nothing is known of these.
+    busy.hide(1_000_000_000);
+    assert_eq!(busy.range(), (299_000_000, 1_000_000_000));
 }

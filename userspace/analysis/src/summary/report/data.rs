@@ -259,7 +259,7 @@ fn agents(gpu: &GpuUse, begin: u64, recorded: u64) -> Vec<AgentData> {
             title: short(&gpu.gpus.agent_title(*node)),
             busy: busy.busy(),
             range: busy.range(),
-            active: busy.active(),
+            active: busy.active(recorded),
             kernels: busy.kernels,
             untimed: busy.untimed,
             partial: busy.is_partial(),
