@@ -1,26 +1,24 @@
-//! Finds between what HIP was asked to copy.
+//! Remembers the direction of each copy that a program asked HIP for.
 //!
-//! Memory that was allocated before gputrace attached is not known, and within one GPU the agents
-//! do not say it either. The call of HIP that a copy belongs to does, by its name or by its
-//! argument. The program may be wrong: outputs state that only the call says it.
-
-use std::collections::VecDeque;
+//! Memory that was allocated before gputrace attached is not known, and for a copy within one GPU
+//! the agents do not tell the direction either. The call of HIP does, by its name or by an
+//! argument. The program may be wrong, so outputs state that only the call says it.
 
 use foldhash::HashMap;
 use gputrace_abi::domain::Domain;
 use gputrace_capture::gpu::AgentKind;
 use gputrace_catalog::{Signature, launch::PER_THREAD, signature, word};
 
-use crate::model::{
-    event::{Call, FunctionInfo},
-    gpu::Origin,
+use crate::{
+    derive::limited::Limited,
+    model::{
+        event::{Call, FunctionInfo},
+        gpu::Origin,
+    },
 };
 
-/// Maximum number of calls that are remembered. Work is emitted soon after its call.
-const MOST: usize = 1 << 16;
-
-/// C type of the argument that says between what to copy.
-const KIND: &str = "hipMemcpyKind";
+/// C type of the argument with the direction of a copy.
+pub(crate) const KIND: &str = "hipMemcpyKind";
 
 /// Kinds of the agents with source and destination.
 pub(crate) type Kinds = [AgentKind; 2];
@@ -44,7 +42,7 @@ const NAMES: [(&str, Kinds); 10] = [
     ("Peer", WITHIN_GPUS),
 ];
 
-/// How a function says between what to copy.
+/// How a function says the direction.
 #[derive(Clone, Copy, Debug)]
 enum Says {
     ByName(Kinds),
@@ -56,9 +54,8 @@ enum Says {
 #[derive(Debug, Default)]
 pub(crate) struct Asked {
     functions: HashMap<u32, Says>,
-    /// What calls said, by correlation id; and these ids in order.
-    calls: HashMap<u64, Kinds>,
-    order: VecDeque<u64>,
+    /// What calls said, by correlation id.
+    calls: Limited<Kinds>,
 }
 
 impl Asked {
@@ -79,23 +76,19 @@ impl Asked {
             Some(Says::ByName(kinds)) => Some(*kinds),
             Some(Says::ByArgument(word)) => call.word(*word).and_then(kinds),
         };
-        let Some(said) = said else {
-            return;
-        };
-        if self.order.len() >= MOST
-            && let Some(oldest) = self.order.pop_front()
-        {
-            self.calls.remove(&oldest);
+        if let Some(said) = said {
+            self.calls.add(call.correlation, said);
         }
-        self.calls.insert(call.correlation, said);
-        self.order.push_back(call.correlation);
     }
 
     /// What the innermost of the copying calls said that work belongs to; `None` if it is not known
     /// or said nothing.
     pub(crate) fn of(&self, origin: &Origin) -> Option<Kinds> {
         let calls = [origin.innermost, origin.caller, origin.outermost];
-        calls.iter().find_map(|call| self.calls.get(call)).copied()
+        calls
+            .iter()
+            .find_map(|call| self.calls.values.get(call))
+            .copied()
     }
 }
 

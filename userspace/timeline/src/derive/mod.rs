@@ -12,6 +12,7 @@ pub(crate) mod deferred;
 pub mod driver;
 pub(crate) mod failures;
 pub(crate) mod group;
+pub(crate) mod limited;
 pub(crate) mod memory;
 pub(crate) mod pasids;
 pub(crate) mod placements;

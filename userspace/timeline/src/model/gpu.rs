@@ -54,7 +54,7 @@ pub struct Activity {
     pub time: u64,
     /// What was read.
     pub state: ActivityState,
-    /// The time that the reading stands for, ns: the mean of the random pauses before such readings;
+    /// The time that the reading stands for, ns: the mean of the random pauses before readings;
     /// 0 if it was not made at a random moment.
     pub stands_for: u64,
     /// How much later than planned the reading was made, ns.

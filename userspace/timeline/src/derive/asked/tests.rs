@@ -1,7 +1,7 @@
 //! What functions and calls of HIP say.
 
 use super::*;
-use crate::synthetic;
+use crate::{derive::limited::MOST, synthetic};
 
 const HIP: Option<Domain> = Some(Domain::HipRuntime);
 
@@ -107,8 +107,8 @@ fn very_many_calls_are_forgotten() {
         let mut call = synthetic::call(correlation, 10, 20);
         call.function = 0;
         asked.call(&call);
-        assert!(asked.calls.len() <= MOST && asked.order.len() <= MOST);
+        assert!(asked.calls.values.len() <= MOST && asked.calls.order.len() <= MOST);
     }
-    assert!(!asked.calls.contains_key(&1));
-    assert_eq!(asked.calls.len(), MOST);
+    assert!(!asked.calls.values.contains_key(&1));
+    assert_eq!(asked.calls.values.len(), MOST);
 }

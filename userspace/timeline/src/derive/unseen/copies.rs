@@ -8,7 +8,7 @@
 //! Only calls certainly meant for a GPU count as made by the processor: not those from host to
 //! host, nor those of which the arguments do not say it (`hipMemcpyDefault`).
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 
 use foldhash::{HashMap, HashSet};
 use gputrace_abi::{domain::Domain, gpu::role};
@@ -16,29 +16,25 @@ use gputrace_capture::meta::Parameter;
 use gputrace_catalog::{Signature, gpu_role, signature, word};
 use gputrace_text::tables::plural;
 
-use crate::model::{
-    event::{Call, CallEnd, Event, FunctionInfo},
-    gpu::Origin,
+use crate::{
+    derive::{asked::KIND, limited::Limited},
+    model::{
+        event::{Call, CallEnd, Event, FunctionInfo},
+        gpu::Origin,
+    },
 };
 
 /// Beginnings of the names of functions that copy.
 const NAMES: [&str; 2] = ["hipMemcpy", "hipDrvMemcpy"];
 
-/// C type of the argument that says between what to copy.
-const KIND: &str = "hipMemcpyKind";
-
 /// `hipMemcpyHostToHost`.
 const HOST_TO_HOST: u32 = 0;
 
-/// `hipMemcpyDefault`: the addresses say between what to copy.
+/// `hipMemcpyDefault`: the direction follows from the addresses.
 const DEFAULT: u32 = 4;
 
 /// Names of arguments that are 0 if there is nothing to copy.
 const SIZES: [&str; 5] = ["sizeBytes", "ByteCount", "count", "width", "height"];
-
-/// Maximum number of calls of a process that are remembered until work of theirs is seen, and of
-/// calls whose work has been seen before themselves.
-const MOST: usize = 1 << 16;
 
 /// Follows the copies that programs ask for.
 #[derive(Debug, Default)]
@@ -78,48 +74,6 @@ struct Process {
     /// Calls of HSA that are inside no other: the program's own, or of a thread of HIP's that
     /// submits the work of others.
     alone: Limited<()>,
-}
-
-/// A map that forgets what was added first.
-#[derive(Debug)]
-struct Limited<T> {
-    values: HashMap<u64, T>,
-    order: VecDeque<u64>,
-}
-
-impl<T> Default for Limited<T> {
-    fn default() -> Self {
-        Self {
-            values: HashMap::default(),
-            order: VecDeque::new(),
-        }
-    }
-}
-
-impl<T> Limited<T> {
-    /// Adds `value`; returns a value that is forgotten for it.
-    fn add(&mut self, key: u64, value: T) -> Option<T> {
-        // Keys that have been removed are still in the order.
-        while self.order.len() >= MOST {
-            let oldest = self.order.pop_front()?;
-            if let Some(forgotten) = self.values.remove(&oldest) {
-                self.order.push_back(key);
-                self.values.insert(key, value);
-                return Some(forgotten);
-            }
-        }
-        self.order.push_back(key);
-        self.values.insert(key, value);
-        None
-    }
-
-    fn remove(&mut self, key: u64) -> Option<T> {
-        let value = self.values.remove(&key);
-        if self.values.is_empty() {
-            self.order.clear();
-        }
-        value
-    }
 }
 
 impl Copies {

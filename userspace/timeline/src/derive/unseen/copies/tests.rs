@@ -1,6 +1,7 @@
 //! Synthetic calls that copy, and the work of some of them.
 
 use super::*;
+use crate::derive::limited::MOST;
 use crate::{
     model::gpu::{Copy, Dispatch, KernelInfo},
     synthetic,
