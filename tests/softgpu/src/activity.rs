@@ -8,6 +8,7 @@ use std::{
 };
 
 use memmap2::MmapMut;
+
 /// Name of the file, in the directory of the logs.
 const NAME: &str = "activity";
 

@@ -96,7 +96,7 @@ pub struct AgentConfig {
     /// How much faster the clock shown by stamps and kernels runs than the clock read by the
     /// driver, in parts per billion: a fault. The log contains what the driver reads.
     pub stamps_fast_ppb: i64,
-    /// What the register that says whether the GPU is at work shows.
+    /// What the status register shows.
     pub register: Register,
 }
 

@@ -1,5 +1,5 @@
-//! Reads whether a GPU is at work, from a register that the graphics driver lets everybody read who
-//! may open the GPU's render node.
+//! Reads a GPU's status register, which shows whether the GPU is at work. Whoever may open the GPU's
+//! render node may read it.
 //!
 //! The register is `GRBM_STATUS`. Its highest bit, `GUI_ACTIVE`, is set while any pipe has work: a
 //! kernel of any process, or packets that the command processor handles. Copies by the SDMA engines
@@ -146,7 +146,7 @@ impl Register {
             flags: 0,
         };
         loop {
-            // SAFETY: the request's size is that of the structure, and the kernel writes at most one
+            // SAFETY: the request's size is that of the structure. The kernel writes at most one
             // word, to a variable that lives through the call.
             let result =
                 unsafe { libc::ioctl(self.node.as_raw_fd(), AMDGPU_INFO, &raw const info) };

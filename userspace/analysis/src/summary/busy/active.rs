@@ -21,7 +21,7 @@ const APART: u64 = 3;
 /// reader waited for a processor.
 const LATE: u32 = 200_000;
 
-/// Share of the readings, in parts of one, that may be late if there is to be a figure.
+/// If late readings stand for a larger share of the time than this, there is no figure.
 const LATE_SHARE: f64 = 0.1;
 
 /// A time with its standard error, ns.

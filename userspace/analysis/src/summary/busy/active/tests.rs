@@ -121,7 +121,8 @@ fn what_had_begun_when_the_gpu_was_idle_had_ended() {
     let mut active = Active::default();
     readings(&mut active, 100, 200, 10);
     readings(&mut active, 300, 400, 10);
-    // It was submitted before the readings began, and nothing but their end proves its own.
+    // It was submitted before the readings began. Only the idle GPU at their end proves that it
+    // had ended.
     active.kernel(90 * MS, None, Some(120 * MS));
     // It may have begun after them.
     active.kernel(150 * MS, Some(900 * MS), None);
