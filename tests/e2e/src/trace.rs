@@ -109,7 +109,7 @@ impl Trace {
                 Event::KernelClass(class) => trace.gpu.classes.push(*class),
                 Event::Stream(stream) => trace.gpu.streams.push(stream),
                 Event::Activity(reading) => trace.gpu.activity.push(reading),
-                Event::Counter(_) | Event::Clocks(_) => {}
+                Event::Counter(_) | Event::Clocks(_) | Event::Pending(_) => {}
                 Event::Notice(notice) => trace.notices.push(notice),
                 Event::Ledger(ledger) => trace.ledger = Some(*ledger),
                 Event::End(end) => trace.end = Some(end),

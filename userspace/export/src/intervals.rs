@@ -105,6 +105,11 @@ impl Intervals {
         self.spans.front().copied()
     }
 
+    /// The intervals, in order.
+    pub fn iter(&self) -> impl Iterator<Item = (u64, u64)> {
+        self.spans.iter().copied()
+    }
+
     /// Removes and returns the earliest interval.
     pub fn pop_first(&mut self) -> Option<(u64, u64)> {
         self.spans.pop_front()

@@ -228,7 +228,7 @@ impl<W: Write> NdjsonWriter<W> {
                 counter: CounterRecord::new(sample),
             }),
             // Single readings say little; the summary has what they add up to.
-            Event::Activity(_) => Ok(()),
+            Event::Activity(_) | Event::Pending(_) => Ok(()),
             Event::Call(call) => self.call(call),
             Event::Dispatch(dispatch) => self.dispatch(dispatch),
             Event::Copy(copy) => {

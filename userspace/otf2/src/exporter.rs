@@ -352,6 +352,7 @@ impl Exporter for Otf2Exporter {
             Event::Ledger(ledger) => content.ledger = Some((**ledger).clone()),
             Event::End(end) => content.last = content.last.max(end.time),
             Event::Activity(_)
+            | Event::Pending(_)
             | Event::Agent(_)
             | Event::Queue(_)
             | Event::CodeObject(_)

@@ -223,7 +223,7 @@ impl Writer {
         let context = &mut self.context;
         context.gpus.learn(event);
         match event {
-            Event::Recording(_) | Event::Agent(_) | Event::Stream(_) => Ok(()),
+            Event::Recording(_) | Event::Agent(_) | Event::Stream(_) | Event::Pending(_) => Ok(()),
             Event::Function(info) => {
                 context.functions.learn(info);
                 self.graphs.function(info);

@@ -40,7 +40,7 @@ pub mod timeline;
 
 pub use derive::{
     args, driver,
-    failures::FAILED_CALLS,
+    failures::{FAILED_CALLS, has_failed},
     ranges::{NOTHING_SELECTED, WORK_NOT_SELECTED},
     status,
     unseen::{COLLECTION_PERIOD, WORK_NOT_SEEN},

@@ -113,6 +113,8 @@ pub struct Timeline<R> {
     pasids: Pasids,
     tally: Tally,
     ledger: Option<Box<Ledger>>,
+    /// Whether each account is emitted, not only the last one.
+    accounts: bool,
     end: Option<End>,
     state: State,
 }
@@ -189,6 +191,16 @@ impl<R: Read + Seek> Timeline<R> {
         Ok(Self::with(reader, recording, ready, Work::follow()))
     }
 
+    /// Also emits the accounts that the recorder writes about every second while something happens,
+    /// each after [`Event::Pending`] of the queues that still had something to do.
+    #[must_use]
+    pub fn with_accounts(self) -> Self {
+        Self {
+            accounts: true,
+            ..self
+        }
+    }
+
     fn with(
         reader: CaptureReader<R>,
         recording: Recording,
@@ -229,6 +241,7 @@ impl<R: Read + Seek> Timeline<R> {
             pasids: Pasids::default(),
             tally: Tally::default(),
             ledger: None,
+            accounts: false,
             end: None,
             state: State::Reading,
         }
@@ -337,7 +350,12 @@ impl<R: Read + Seek> Timeline<R> {
             }
             Meta::Ledger(ledger) => {
                 self.ledger = Some(ledger.clone());
-                self.work.learn(Meta::Ledger(ledger), &mut self.ready);
+                self.work
+                    .learn(Meta::Ledger(ledger.clone()), &mut self.ready);
+                if self.accounts && !ledger.complete {
+                    self.ready.extend(self.work.pending().map(Event::Pending));
+                    self.ready.push_back(Event::Ledger(ledger));
+                }
             }
             Meta::KfdEvent(line) => {
                 let known = self.driver.take(&line);

@@ -259,6 +259,7 @@ impl Filter {
                         || self.options.domains.contains(&Domain::Counter))
             }
             Event::Activity(reading) => self.in_window(reading.time, reading.time),
+            Event::Pending(pending) => self.in_window(pending.time, pending.time),
             Event::Ledger(ledger) => {
                 let time = ledger.time;
                 self.finish(time, give);

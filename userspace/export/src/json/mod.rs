@@ -400,7 +400,11 @@ impl Exporter for JsonExporter {
                 let record = ClassRecord::new(class, &name);
                 self.records.push((class.pid, CLASSES), &record)?;
             }
-            Event::Activity(_) | Event::Agent(_) | Event::Queue(_) | Event::Stream(_) => {}
+            Event::Activity(_)
+            | Event::Pending(_)
+            | Event::Agent(_)
+            | Event::Queue(_)
+            | Event::Stream(_) => {}
         }
         Ok(())
     }

@@ -162,6 +162,12 @@ impl Names {
                 reading.node_id = reading.node_id.map(|node| self.node(node));
                 reading.time = clock.apply(reading.time);
             }
+            Event::Pending(pending) => {
+                pending.pid = self.task(pending.pid);
+                pending.node_id = pending.node_id.map(|node| self.node(node));
+                pending.time = clock.apply(pending.time);
+                pending.since = clock.apply(pending.since);
+            }
             Event::Observation(one) => self.observation(one, clock),
             Event::Counter(sample) => {
                 sample.time = clock.apply(sample.time);

@@ -10,7 +10,7 @@ use gputrace_text::tables::count;
 
 use crate::{
     derive::args::{self, ArgValue},
-    model::event::{CallEnd, Event, FunctionInfo},
+    model::event::{Call, CallEnd, Event, FunctionInfo},
 };
 
 /// How the remark on calls that failed begins.
@@ -108,6 +108,17 @@ impl Failures {
             ))
         })
     }
+}
+
+/// Whether a call returned an error: neither an answer that programs expect, nor the error of an
+/// earlier call.
+#[must_use]
+pub fn has_failed(info: &FunctionInfo, call: &Call) -> bool {
+    let CallEnd::Returned(word) = call.how else {
+        return false;
+    };
+    !NOT_COUNTED.contains(&info.function.name.as_str())
+        && args::status_of(info, word).is_some_and(|code| is_error(info, code))
 }
 
 /// Whether a status that a function returned says that the call failed.

@@ -23,7 +23,7 @@ use gputrace_capture::{
 /// Order: [`Event::Recording`] comes first. A function comes before its first call. Calls of one
 /// thread come in groups ordered by begin; across groups, an enclosing call can come after the
 /// calls inside it, because it ends later. Of two calls of one thread, neither of which encloses
-/// the other, the earlier comes first. [`Event::Ledger`] and [`Event::End`] come last.
+/// the other, the earlier comes first. The last [`Event::Ledger`] and [`Event::End`] come last.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
     /// Where and how the recording was made.
@@ -67,8 +67,12 @@ pub enum Event {
     Clocks(ClockSnapshot),
     /// A remark by the recorder.
     Notice(Notice),
-    /// The final account, or the last one found in a truncated capture.
+    /// The final account, or the last one found in a truncated capture. Earlier accounts come only
+    /// where they were asked for ([`Timeline::with_accounts`](crate::Timeline::with_accounts)).
     Ledger(Box<Ledger>),
+    /// What a queue still had to do; only before an earlier account. All that says so for one
+    /// account come together, and queues that had nothing to do are not among them.
+    Pending(Pending),
     /// The recording's orderly end.
     End(End),
 }
@@ -82,6 +86,22 @@ pub struct CounterSample {
     pub time: u64,
     /// In the counter's unit; a finite number.
     pub value: f64,
+}
+
+/// Dispatches of a queue that had been submitted, and whose end was not known at a moment. They may
+/// have been waiting, running, or over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pending {
+    /// The moment, ns `CLOCK_BOOTTIME`.
+    pub time: u64,
+    /// Process id, initial pid namespace.
+    pub pid: u32,
+    /// KFD topology node of the agent, if known.
+    pub node_id: Option<u32>,
+    /// Number of dispatches, at least 1.
+    pub dispatches: u64,
+    /// The first of them did not begin before this time, ns `CLOCK_BOOTTIME`.
+    pub since: u64,
 }
 
 /// A function and the library that exports it.

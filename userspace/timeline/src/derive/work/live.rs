@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use gputrace_capture::Meta;
 
 use super::{Work, knowledge::Collected, means::Means};
-use crate::model::event::Event;
+use crate::model::event::{Event, Pending};
 
 impl Work {
     /// Starts without any metadata.
@@ -38,5 +38,20 @@ impl Work {
         if let Some(time) = time {
             self.advance(time, events);
         }
+    }
+
+    /// What each queue still has to do, after the last record that was used.
+    pub(crate) fn pending(&self) -> impl Iterator<Item = Pending> {
+        self.queues.iter().filter_map(|queue| {
+            let mut open = queue.open_dispatches();
+            let first = open.next()?;
+            Some(Pending {
+                time: self.latest,
+                pid: queue.info.pid,
+                node_id: queue.info.node_id,
+                dispatches: 1 + open.count() as u64,
+                since: first.evidence.earliest,
+            })
+        })
     }
 }

@@ -201,6 +201,14 @@ impl Queue {
         self.slots.get_mut(index)
     }
 
+    /// Dispatches whose end is not known.
+    pub(crate) fn open_dispatches(&self) -> impl Iterator<Item = &Slot> {
+        self.slots.iter().filter(|slot| {
+            let evidence = &slot.evidence;
+            slot.kind != Kind::Other && evidence.exact.is_none() && evidence.ended_by.is_none()
+        })
+    }
+
     /// The packet at `index` did not begin before this time, ns.
     pub(crate) fn earliest(&self, index: u64) -> Option<u64> {
         let slot = self.slots.get(index)?;
