@@ -2,7 +2,7 @@
 
 mod active;
 
-pub use self::active::Estimate;
+pub use self::active::{Active, Estimate};
 
 use gputrace_timeline::gpu::{Activity, GpuTime, Quality};
 use serde::Serialize;
@@ -27,20 +27,21 @@ const MISSING: u64 = 100;
 /// register was not read, what the register says is no figure of the whole recording.
 const UNREAD: u64 = 50;
 
-/// The shortest and the longest span that something can have taken, ns.
+/// The shortest and the longest span that something can have taken, ns `CLOCK_BOOTTIME`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Reach {
+pub struct Reach {
     /// `None` if it may have taken no time.
-    pub(super) least: Option<(u64, u64)>,
+    pub least: Option<(u64, u64)>,
     /// The end is `None` if nothing proves that it has ended.
-    pub(super) most: (u64, Option<u64>),
+    pub most: (u64, Option<u64>),
 }
 
 impl Reach {
     /// For exact times both are the same. A duration that is its class's mean may be longer or
     /// shorter by two standard errors, within the proven limits. Otherwise only the proven limits
     /// count.
-    pub(super) fn of(time: &GpuTime) -> Self {
+    #[must_use]
+    pub fn of(time: &GpuTime) -> Self {
         if time.quality == Quality::Exact {
             return Self {
                 least: Some((time.begin, time.end)),
@@ -232,7 +233,7 @@ pub(super) struct Busy {
     /// Kernels whose begin or end is not even estimated.
     pub(super) untimed: u64,
     /// What the GPU's status register says.
-    active: active::Active,
+    active: Active,
     /// Set if kernels may be missing: how long they can have taken, ns.
     hidden: Option<u64>,
 }

@@ -32,6 +32,7 @@ use gputrace_timeline::{
     is_remark,
 };
 
+pub use busy::{Active, Estimate, Reach};
 use gputrace_export::{
     exporter::{ExportError, Exporter, Output},
     functions::{Functions, group},
@@ -113,7 +114,7 @@ impl Summary {
             Event::Thread(thread) => {
                 self.threads.insert(thread.tid, thread.name.clone());
             }
-            Event::Stream(_) | Event::Lifetime(_) | Event::Clocks(_) => {}
+            Event::Stream(_) | Event::Lifetime(_) | Event::Clocks(_) | Event::Pending(_) => {}
         }
     }
 

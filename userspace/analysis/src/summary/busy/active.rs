@@ -47,7 +47,7 @@ struct Span {
 /// They go on from shortly after the first work until the GPU is idle. Kernels that ran at other
 /// times are known only by their bounds.
 #[derive(Debug, Default)]
-pub(super) struct Active {
+pub struct Active {
     /// When the present readings began.
     since: Option<u64>,
     /// Time of the last one.
@@ -76,7 +76,7 @@ pub(super) struct Active {
 
 impl Active {
     /// Adds a reading.
-    pub(super) fn add(&mut self, reading: &Activity) {
+    pub fn add(&mut self, reading: &Activity) {
         let time = reading.time;
         match reading.state {
             ActivityState::Begin => {
@@ -160,7 +160,7 @@ impl Active {
     }
 
     /// Settles everything. `stopped` is when the recording stopped, ns.
-    pub(super) fn finish(&mut self, stopped: u64) {
+    pub fn finish(&mut self, stopped: u64) {
         self.close(self.last.min(stopped), false);
         if let Some(from) = self.endless.take().filter(|from| *from < stopped) {
             self.outside.add(from, stopped, |_, _| {});
@@ -171,7 +171,8 @@ impl Active {
     /// How long the GPU was at work while its register was read, for whatever process. `None` if
     /// there are too few readings, or many were late, or all are the same: a register that never
     /// changes tells nothing.
-    pub(super) fn estimate(&self) -> Option<Estimate> {
+    #[must_use]
+    pub fn estimate(&self) -> Option<Estimate> {
         if self.readings < READINGS || self.found == 0 || self.found == self.readings {
             return None;
         }
