@@ -50,6 +50,9 @@ pub use probing::{
     named::LibraryName,
 };
 pub use recorder::{Finished, Say, periods::Period, record};
-pub use request::{Formats, FunctionFilter, LiveFormat, OutputRequest, Request, Targets, Watcher};
+pub use request::{
+    Formats, FunctionFilter, LiveFormat, LiveOutput, NewView, OutputRequest, Request, Targets,
+    View, Watcher,
+};
 pub use system::{hostname, kernel_release};
 pub use targets::{holder::run_first, user::User};

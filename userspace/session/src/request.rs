@@ -1,13 +1,22 @@
 //! Describes a recording to be made.
 
-use std::{ffi::OsString, fmt, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    ffi::OsString,
+    fmt,
+    io::{self, Write},
+    ops::ControlFlow,
+    path::PathBuf,
+    sync::Arc,
+    time::Duration,
+};
 
 use gputrace_abi::domain::Domain;
 use gputrace_analysis::summary::tables::TableOptions;
 use gputrace_collect::SizeLimit;
-use gputrace_export::{FilterOptions, KernelOptions, Progress};
+use gputrace_export::{ExportError, FilterOptions, KernelOptions, Progress};
 use gputrace_loader::{attach::Scope, calls::BackendChoice, ioctls::Place};
 use gputrace_perfetto::GpuGrouping;
+use gputrace_timeline::event::Event;
 use regex::Regex;
 
 use crate::{outputs::formats::Format, probing::extra::ExtraFunctions, recorder::periods::Period};
@@ -145,6 +154,66 @@ pub enum LiveFormat {
     Ndjson,
 }
 
+/// What is shown on standard output during a recording.
+#[derive(Clone, Debug)]
+pub enum LiveOutput {
+    /// Every event, in this format.
+    Lines(LiveFormat),
+    /// What a view makes of the events.
+    View(NewView),
+}
+
+/// Shows a recording while it is made, in its own thread.
+pub trait View {
+    /// Takes the next event, in the order that [`gputrace_timeline::event`] promises. The
+    /// recorder's accounts are among them
+    /// ([`Timeline::with_accounts`](gputrace_timeline::Timeline::with_accounts)).
+    ///
+    /// # Errors
+    ///
+    /// When the output cannot be written. The view is then dropped.
+    fn event(&mut self, event: &Event) -> Result<(), ExportError>;
+
+    /// Everything has been taken that the recorder had written by `time`, ns `CLOCK_BOOTTIME`.
+    /// Called many times a second, unless events come faster than they are taken. A
+    /// [`ControlFlow::Break`] ends the recording.
+    ///
+    /// # Errors
+    ///
+    /// When the output cannot be written. This ends the recording.
+    fn caught_up(&mut self, time: u64) -> Result<ControlFlow<()>, ExportError>;
+
+    /// The recording has ended.
+    ///
+    /// # Errors
+    ///
+    /// When the output cannot be written.
+    fn finish(&mut self) -> Result<(), ExportError>;
+}
+
+/// Makes a view that writes to standard output.
+#[derive(Clone)]
+pub struct NewView(Arc<dyn Fn(Box<dyn Write>) -> io::Result<Box<dyn View>> + Send + Sync>);
+
+impl NewView {
+    /// Calls `make` once, in the view's thread, with standard output.
+    pub fn new(
+        make: impl Fn(Box<dyn Write>) -> io::Result<Box<dyn View>> + Send + Sync + 'static,
+    ) -> Self {
+        Self(Arc::new(make))
+    }
+
+    pub(crate) fn make(&self, out: Box<dyn Write>) -> io::Result<Box<dyn View>> {
+        (self.0)(out)
+    }
+}
+
+impl fmt::Debug for NewView {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("NewView")
+    }
+}
+
 /// Where outputs go, and which are made.
 #[derive(Clone, Debug)]
 pub struct OutputRequest {
@@ -155,9 +224,9 @@ pub struct OutputRequest {
     pub name: Option<String>,
     /// Whether an earlier recording of the same name is replaced, with all its files.
     pub force: bool,
-    /// Format to show on standard output during the recording. No files are made then, neither
+    /// What to show on standard output during the recording. No files are made then, neither
     /// formats nor the capture, and `name` is ignored.
-    pub live: Option<LiveFormat>,
+    pub live: Option<LiveOutput>,
     /// Formats made at the end, and their contents.
     pub formats: Formats,
     /// Receives the progress of making the formats.

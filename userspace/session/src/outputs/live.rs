@@ -1,4 +1,4 @@
-//! Output during the recording: `-f text -o -`.
+//! Output during the recording: `-f text -o -`, `gputrace top`.
 //!
 //! A thread reads the capture while it grows and turns it into events and lines. The collector
 //! therefore never waits, the output shows exactly what was captured, and memory is bounded. The
@@ -9,9 +9,12 @@
 //! system, this data occupies memory.
 
 use std::{
+    cell::RefCell,
+    fmt,
     fs::File,
     io::{self, BufReader, Read, Seek, SeekFrom, Write},
     ops::ControlFlow,
+    rc::Rc,
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -21,17 +24,19 @@ use std::{
 };
 
 use gputrace_capture::{CaptureReader, CaptureWriter, Sink};
+use gputrace_collect::clocks;
 use gputrace_export::{
-    Exporter, Stages, StandardOutput, ndjson::NdjsonWriter, run_with, text::TextWriter,
+    ExportError, Exporter, Output, Stages, StandardOutput, ndjson::NdjsonWriter, run_with,
+    text::TextWriter,
 };
-use gputrace_timeline::Timeline;
+use gputrace_timeline::{Timeline, event::Event};
 use rustix::fs::{FallocateFlags, fallocate};
 use tokio::sync::{Notify, oneshot};
 
 use super::{Outputs, Summaries};
 use crate::{
     SessionError,
-    request::{Formats, LiveFormat},
+    request::{Formats, LiveFormat, LiveOutput, View},
 };
 
 /// Pause before checking again whether the capture has grown.
@@ -55,7 +60,7 @@ pub(crate) struct Live {
 
 impl Live {
     /// Starts showing the recording on standard output, from its beginning; `file` is its capture.
-    pub(crate) fn start(file: File, format: LiveFormat, formats: Formats) -> io::Result<Self> {
+    pub(crate) fn start(file: File, output: LiveOutput, formats: Formats) -> io::Result<Self> {
         let over = Arc::new(AtomicBool::new(false));
         let read = Arc::new(AtomicU64::new(0));
         let closed = Arc::new(Notify::new());
@@ -63,25 +68,43 @@ impl Live {
             stream: Arc::default(),
             closed: Arc::clone(&closed),
         };
-        let following = Following {
-            file,
-            position: 0,
-            given_back: 0,
-            over: Arc::clone(&over),
-            read: Arc::clone(&read),
-            out: out.clone(),
-        };
+        let progress = (Arc::clone(&over), Arc::clone(&read));
         let (sender, done) = oneshot::channel();
         let ended = Arc::clone(&closed);
         let show = move || {
-            let timeline = Timeline::follow(CaptureReader::new(BufReader::with_capacity(
-                64 << 10,
-                following,
-            ))?)?;
-            let mut exporters: Vec<Box<dyn Exporter>> = vec![match format {
-                LiveFormat::Text => Box::new(TextWriter::new(out)),
-                LiveFormat::Ndjson => Box::new(NdjsonWriter::new(out)),
-            }];
+            let view = match &output {
+                LiveOutput::View(new) => {
+                    let made = new.make(Box::new(out.clone()));
+                    Some(SharedView::new(made.map_err(|cause| {
+                        SessionError::System {
+                            action: "show the recording",
+                            cause,
+                        }
+                    })?))
+                }
+                LiveOutput::Lines(_) => None,
+            };
+            let (over, read) = progress;
+            let following = Following {
+                file,
+                position: 0,
+                given_back: 0,
+                over,
+                read,
+                out: out.clone(),
+                view: view.clone(),
+            };
+            let reader = BufReader::with_capacity(64 << 10, following);
+            let mut timeline = Timeline::follow(CaptureReader::new(reader)?)?;
+            if view.is_some() {
+                timeline = timeline.with_accounts();
+            }
+            let exporter: Option<Box<dyn Exporter>> = match output {
+                LiveOutput::Lines(LiveFormat::Text) => Some(Box::new(TextWriter::new(out))),
+                LiveOutput::Lines(LiveFormat::Ndjson) => Some(Box::new(NdjsonWriter::new(out))),
+                LiveOutput::View(_) => view.map(|view| Box::new(view) as Box<dyn Exporter>),
+            };
+            let mut exporters: Vec<Box<dyn Exporter>> = exporter.into_iter().collect();
             let summaries = Summaries::new(&formats, &mut exporters);
             let stages = Stages {
                 kernels: formats.kernels.clone(),
@@ -165,6 +188,41 @@ impl Write for Out {
     }
 }
 
+/// A view, which takes events from the timeline and is told by the file when there are no more.
+#[derive(Clone)]
+struct SharedView(Rc<RefCell<Box<dyn View>>>);
+
+impl SharedView {
+    fn new(view: Box<dyn View>) -> Self {
+        Self(Rc::new(RefCell::new(view)))
+    }
+
+    fn caught_up(&self, time: u64) -> Result<ControlFlow<()>, ExportError> {
+        self.0.borrow_mut().caught_up(time)
+    }
+}
+
+impl fmt::Debug for SharedView {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SharedView")
+    }
+}
+
+impl Exporter for SharedView {
+    fn format(&self) -> &'static str {
+        "view"
+    }
+
+    fn event(&mut self, event: &Event) -> Result<(), ExportError> {
+        self.0.borrow_mut().event(event)
+    }
+
+    fn finish(self: Box<Self>) -> Result<Vec<Output>, ExportError> {
+        self.0.borrow_mut().finish()?;
+        Ok(Vec::new())
+    }
+}
+
 /// A file that grows until the recording is over. Reads at its end wait for more data.
 #[derive(Debug)]
 struct Following {
@@ -174,6 +232,7 @@ struct Following {
     over: Arc<AtomicBool>,
     read: Arc<AtomicU64>,
     out: Out,
+    view: Option<SharedView>,
 }
 
 impl Read for Following {
@@ -181,6 +240,7 @@ impl Read for Following {
         loop {
             // Loaded before reading, so that everything written before the end is still read.
             let over = self.over.load(Ordering::Acquire);
+            let now = clocks::now();
             let count = self.file.read(buffer)?;
             if count > 0 || over {
                 self.position += count as u64;
@@ -188,8 +248,12 @@ impl Read for Following {
                 self.give_back();
                 return Ok(count);
             }
-            // No more data for now: show what there is. Flush errors are reported by the next
-            // write.
+            // No more data for now: show what there is.
+            let view = self.view.as_ref().map(|view| view.caught_up(now));
+            if let Some(Err(_) | Ok(ControlFlow::Break(()))) = view {
+                self.out.closed.notify_one();
+            }
+            // Flush errors are reported by the next write.
             let _ = self.out.flush();
             thread::park_timeout(PAUSE);
         }
@@ -245,6 +309,7 @@ mod tests {
             over: Arc::clone(&over),
             read: Arc::clone(&read),
             out: out(),
+            view: None,
         };
         let reader = thread::spawn(move || {
             let mut all = Vec::new();

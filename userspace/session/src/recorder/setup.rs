@@ -278,7 +278,8 @@ impl Opened {
         let live = request
             .output
             .live
-            .map(|format| Live::start(follower, format, formats()));
+            .clone()
+            .map(|output| Live::start(follower, output, formats()));
         let live = live.transpose().map_err(|cause| SessionError::System {
             action: "show the recording",
             cause,
