@@ -30,6 +30,7 @@ mod rocprofv3;
 mod shell;
 mod stdout;
 mod summary;
+mod top;
 
 use std::process::ExitCode;
 
@@ -93,6 +94,7 @@ fn main() -> ExitCode {
         Some(Command::List(args)) => list::run(args),
         Some(Command::Topology(args)) => inspect::topology(args),
         Some(Command::Ps(args)) => inspect::ps(args),
+        Some(Command::Top(args)) => top::run(args),
         Some(Command::Kfd(args)) => inspect::kfd(args),
         Some(Command::Doctor(args)) => inspect::doctor(args),
         Some(Command::Verify(args)) => inspect::verify(args),

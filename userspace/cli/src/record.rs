@@ -14,8 +14,8 @@ use gputrace_catalog::options::KOKKOS_TRACE;
 use gputrace_export::OutputError;
 use gputrace_loader::{calls::BackendChoice, ioctls::Place};
 use gputrace_session::{
-    ExtraFunctions, Finished, FunctionFilter, Request, SessionError, SizeLimit, Targets, Watcher,
-    record,
+    ExtraFunctions, Finished, FunctionFilter, LiveOutput, Request, SessionError, SizeLimit,
+    Targets, Watcher, record,
 };
 use gputrace_text::tables::{count, plural};
 
@@ -84,6 +84,11 @@ pub(crate) fn run(cli: &Cli, options: &Options) -> Result<Done> {
         let written = effective::write(options, cli, &request, &finished)?;
         say(&format!("{} ({})", written.path.display(), written.content));
     }
+    done(finished, printed)
+}
+
+/// What became of a recording that was reported.
+fn done(finished: Finished, printed: Result<(), OutputError>) -> Result<Done> {
     if let Some(failure) = finished.capture_failure {
         return Err(SessionError::CaptureFailed(failure).into());
     }
@@ -99,6 +104,12 @@ pub(crate) fn run(cli: &Cli, options: &Options) -> Result<Done> {
         status: status(finished.program, &finished.reason),
         interrupted: finished.reason == EndReason::Interrupted,
     })
+}
+
+/// Reports a recording that was shown live, and says what became of it.
+pub(crate) fn conclude(finished: Finished, args: &OutputArgs) -> Result<Done> {
+    let printed = report(&finished, args);
+    done(finished, printed)
 }
 
 /// Result of a recording.
@@ -140,7 +151,8 @@ fn tell_settings(args: &RecordArgs, options: &Options) {
     }
 }
 
-fn request(args: &RecordArgs) -> Request {
+/// The recording that the options ask for.
+pub(crate) fn request(args: &RecordArgs) -> Request {
     let targets = if !args.program.is_empty() {
         Targets::Launch {
             command: args.program.clone(),
@@ -249,7 +261,7 @@ fn live(request: &mut Request, args: &OutputArgs) -> Result<(), &'static str> {
     if args.summary.takes_stdout() {
         return Err("-o - uses stdout for the recording; send the summary to stderr");
     }
-    request.output.live = Some(format);
+    request.output.live = Some(LiveOutput::Lines(format));
     request.output.formats.list.clear();
     Ok(())
 }

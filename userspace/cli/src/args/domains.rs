@@ -17,6 +17,11 @@ impl DomainArgs {
         self.0.get(option).copied()
     }
 
+    /// Whether any option was given.
+    pub(crate) fn any(&self) -> bool {
+        !self.0.is_empty()
+    }
+
     #[cfg(test)]
     pub(crate) fn of(given: &[(&'static str, bool)]) -> Self {
         Self(given.iter().copied().collect())

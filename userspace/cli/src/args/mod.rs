@@ -19,12 +19,13 @@ pub(crate) use self::{
     domains::DomainArgs,
     output::{AgentIndex, OutputArgs},
     record::RecordArgs,
-    tuning::{Backend, KfdProbes, LogLevel},
+    tuning::{Backend, KfdProbes, LogLevel, TuningArgs},
     values::{boolean, duration},
 };
 use crate::{
     inspect::{DoctorArgs, KfdArgs, PsArgs, TopologyArgs, VerifyArgs, WorkArgs},
     post::{DiffArgs, DumpArgs, FilterArgs, MergeArgs, QueryArgs, ReportArgs, SummaryCommand},
+    top::TopArgs,
 };
 
 /// First lines of the help: typical commands.
@@ -38,6 +39,7 @@ Examples:
   gputrace report run.gtcap               make an HTML page: timeline, tables, histograms
   gputrace query run.gtcap 'SELECT * FROM top_kernels'
   gputrace diff before.gtcap after.gtcap  show what became slower or faster
+  sudo gputrace top                       show who uses the GPUs now, and how
   gputrace list --probes                  show which functions can be traced, and their cost
 
 Open NAME_results.pftrace at https://ui.perfetto.dev";
@@ -118,6 +120,8 @@ pub(crate) enum Command {
     Topology(TopologyArgs),
     /// Show the processes that use GPUs: runtime versions, queues, memory.
     Ps(PsArgs),
+    /// Show who uses the GPUs now, and how, from second to second.
+    Top(Box<TopArgs>),
     /// Show what a process holds in the driver, and how fast it changes.
     Kfd(KfdArgs),
     /// Check what can be recorded here, and show how to fix the rest.

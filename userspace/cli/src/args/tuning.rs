@@ -8,7 +8,7 @@ use super::values::{ring_size, share};
 const MOST_THREADS: i64 = 1 << 22;
 
 /// How gputrace works.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Tuning")]
 pub(crate) struct TuningArgs {
     /// How probes are attached.

@@ -1,0 +1,262 @@
+//! What happened in one interval.
+
+use std::collections::{BTreeMap, HashMap};
+
+use foldhash::fast::RandomState;
+use gputrace_analysis::summary::Active;
+use gputrace_export::{
+    functions::Functions,
+    gpu::Gpus,
+    lengths::{Length, Sum},
+};
+use gputrace_timeline::{
+    event::Call,
+    gpu::{Activity, Copy, Dispatch, GpuTime, Quality},
+};
+use hdrhistogram::Histogram;
+
+use crate::{
+    busy::Busy,
+    snapshot::{FunctionRow, GpuRow, KernelRow, ProcessRow, Quantiles},
+};
+
+/// Significant digits of the histograms of launch latency.
+const DIGITS: u8 = 2;
+
+/// An interval that is not shown yet.
+#[derive(Debug, Default)]
+pub(crate) struct Interval {
+    /// ns, `CLOCK_BOOTTIME`.
+    pub(crate) begin: u64,
+    pub(crate) end: u64,
+    processes: BTreeMap<u32, Process>,
+    /// By KFD topology node.
+    gpus: BTreeMap<Option<u32>, Gpu>,
+    /// Readings of status registers, by KFD topology node.
+    active: BTreeMap<Option<u32>, Active>,
+    kernels: HashMap<KernelKey, Kernel, RandomState>,
+    functions: HashMap<(u32, u32), Function, RandomState>,
+}
+
+/// Process, number of the kernel, and its address for kernels without a number.
+type KernelKey = (u32, Option<u32>, u64);
+
+#[derive(Debug)]
+struct Kernel {
+    name: String,
+    sum: Sum,
+}
+
+#[derive(Debug, Default)]
+struct Process {
+    calls: u64,
+    failed: u64,
+    busy: Busy,
+    kernels: u64,
+    pending: u64,
+    copies: u64,
+    copied: u64,
+    latency: Option<Histogram<u64>>,
+}
+
+#[derive(Debug, Default)]
+struct Gpu {
+    busy: Busy,
+    kernels: u64,
+    copies: u64,
+    copied: u64,
+}
+
+#[derive(Debug, Default)]
+struct Function {
+    calls: u64,
+    failed: u64,
+    total: u64,
+}
+
+impl Interval {
+    pub(crate) fn new(begin: u64, end: u64) -> Self {
+        Self {
+            begin,
+            end,
+            ..Self::default()
+        }
+    }
+
+    /// Counts a call that ended.
+    pub(crate) fn call(&mut self, call: &Call, failed: bool) {
+        let process = self.processes.entry(call.pid).or_default();
+        process.calls += 1;
+        process.failed += u64::from(failed);
+        let function = self.functions.entry((call.pid, call.function)).or_default();
+        function.calls += 1;
+        function.failed += u64::from(failed);
+        function.total = function
+            .total
+            .saturating_add(call.end.saturating_sub(call.begin));
+    }
+
+    /// Counts a kernel that ended.
+    pub(crate) fn kernel(&mut self, dispatch: &Dispatch, gpus: &Gpus) {
+        let (pid, time) = (dispatch.origin.pid, &dispatch.time);
+        let process = self.processes.entry(pid).or_default();
+        process.kernels += 1;
+        if time.quality == Quality::Exact && dispatch.origin.tid != 0 {
+            let histogram = match &mut process.latency {
+                Some(histogram) => Some(histogram),
+                none => Histogram::new(DIGITS).ok().map(|new| none.insert(new)),
+            };
+            if let Some(histogram) = histogram {
+                // It grows as needed, and can hold any number.
+                let _ = histogram.record(time.begin.saturating_sub(dispatch.origin.time));
+            }
+        }
+        self.gpus.entry(gpus.node_of(dispatch)).or_default().kernels += 1;
+        let key = (pid, gpus.kernel_id(dispatch), dispatch.kernel_object);
+        let kernel = self.kernels.entry(key).or_insert_with(|| Kernel {
+            name: gpus.kernel_name(dispatch).into_owned(),
+            sum: Sum::default(),
+        });
+        kernel.sum.add(Length::of(time));
+    }
+
+    /// Counts a copy that ended.
+    pub(crate) fn copy(&mut self, copy: &Copy) {
+        let process = self.processes.entry(copy.origin.pid).or_default();
+        process.copies += 1;
+        process.copied = process.copied.saturating_add(copy.bytes);
+        // Of the two agents, a GPU: a copy from one GPU to another counts for both.
+        let mut nodes = [copy.source_node, copy.destination_node];
+        if nodes.first() == nodes.last() {
+            nodes[1] = None;
+        }
+        for node in nodes.into_iter().filter(Option::is_some) {
+            let gpu = self.gpus.entry(node).or_default();
+            gpu.copies += 1;
+            gpu.copied = gpu.copied.saturating_add(copy.bytes);
+        }
+    }
+
+    /// Adds the part of a kernel's time that lies in the interval.
+    pub(crate) fn busy(&mut self, pid: u32, node: Option<u32>, time: &GpuTime) {
+        let (begin, end) = (self.begin, self.end);
+        let process = self.processes.entry(pid).or_default();
+        process.busy.add(time, begin, end);
+        let gpu = self.gpus.entry(node).or_default();
+        gpu.busy.add(time, begin, end);
+    }
+
+    /// Adds a reading of a status register.
+    pub(crate) fn activity(&mut self, reading: &Activity) {
+        self.active.entry(reading.node_id).or_default().add(reading);
+    }
+
+    /// Adds work that may have run from `since` on.
+    pub(crate) fn pending(&mut self, pid: u32, node: Option<u32>, dispatches: u64, since: u64) {
+        let (begin, end) = (self.begin.max(since), self.end);
+        if begin >= end {
+            return;
+        }
+        let process = self.processes.entry(pid).or_default();
+        process.pending = process.pending.saturating_add(dispatches);
+        process.busy.add_possible(begin, end);
+        let gpu = self.gpus.entry(node).or_default();
+        gpu.busy.add_possible(begin, end);
+    }
+
+    /// Nodes of the GPUs that were used.
+    pub(crate) fn nodes(&self) -> impl Iterator<Item = Option<u32>> {
+        self.gpus.keys().copied()
+    }
+
+    /// The row of a GPU, without what its counters say.
+    pub(crate) fn gpu_row(&mut self, node: Option<u32>, gpus: &Gpus) -> GpuRow {
+        let mut row = GpuRow {
+            node,
+            name: gpus.agent_title(node),
+            ..GpuRow::default()
+        };
+        if let Some(gpu) = self.gpus.get(&node) {
+            row.busy = gpu.busy.time(self.begin, self.end);
+            (row.kernels, row.copies, row.copied_bytes) = (gpu.kernels, gpu.copies, gpu.copied);
+        } else {
+            row.busy.ns = Some(0);
+        }
+        if let Some(active) = self.active.get_mut(&node) {
+            active.finish(self.end);
+            let estimate = active.estimate();
+            row.active_ns = estimate.map(|estimate| estimate.value);
+            row.active_error_ns = estimate.map(|estimate| estimate.error);
+        }
+        row
+    }
+
+    /// The rows of the processes, without names and what counters say.
+    pub(crate) fn process_rows(&self) -> Vec<ProcessRow> {
+        let row = |(pid, process): (&u32, &Process)| ProcessRow {
+            pid: *pid,
+            calls: process.calls,
+            failed_calls: process.failed,
+            busy: process.busy.time(self.begin, self.end),
+            kernels: process.kernels,
+            pending: process.pending,
+            copies: process.copies,
+            copied_bytes: process.copied,
+            launch_latency_ns: process.latency.as_ref().map(|latency| Quantiles {
+                p50: latency.value_at_percentile(50.0),
+                p99: latency.value_at_percentile(99.0),
+            }),
+            ..ProcessRow::default()
+        };
+        let mut rows: Vec<ProcessRow> = self.processes.iter().map(row).collect();
+        rows.sort_by_key(|row| {
+            let busy = row.busy.ns.unwrap_or(row.busy.most_ns);
+            std::cmp::Reverse((busy, row.kernels, row.calls))
+        });
+        rows
+    }
+
+    /// The rows of the kernels.
+    pub(crate) fn kernel_rows(&self) -> Vec<KernelRow> {
+        let row = |(key, kernel): (&KernelKey, &Kernel)| {
+            let (mean, error) = kernel.sum.mean();
+            let is_known = kernel.sum.known() > 0;
+            KernelRow {
+                pid: key.0,
+                name: kernel.name.clone(),
+                calls: kernel.sum.count(),
+                known: kernel.sum.known(),
+                total_ns: u64::try_from(kernel.sum.total()).unwrap_or(u64::MAX),
+                mean_ns: is_known.then_some(mean),
+                mean_error_ns: if is_known { error } else { 0.0 },
+            }
+        };
+        let mut rows: Vec<KernelRow> = self.kernels.iter().map(row).collect();
+        rows.sort_by(|one, other| {
+            let key = |row: &KernelRow| (row.total_ns, row.calls);
+            key(other)
+                .cmp(&key(one))
+                .then_with(|| (one.pid, &one.name).cmp(&(other.pid, &other.name)))
+        });
+        rows
+    }
+
+    /// The rows of the functions.
+    pub(crate) fn function_rows(&self, functions: &Functions) -> Vec<FunctionRow> {
+        let row = |((pid, id), function): (&(u32, u32), &Function)| FunctionRow {
+            pid: *pid,
+            name: functions.name(*id).to_owned(),
+            calls: function.calls,
+            failed: function.failed,
+            total_ns: function.total,
+        };
+        let mut rows: Vec<FunctionRow> = self.functions.iter().map(row).collect();
+        rows.sort_by(|one, other| {
+            let key = |row: &FunctionRow| (row.total_ns, row.calls);
+            key(other)
+                .cmp(&key(one))
+                .then_with(|| (one.pid, &one.name).cmp(&(other.pid, &other.name)))
+        });
+        rows
+    }
+}

@@ -1,0 +1,266 @@
+//! The intervals that are not shown yet, and what holds beyond them.
+
+use std::collections::{HashMap, VecDeque};
+
+use foldhash::fast::RandomState;
+use gputrace_capture::{gpu::AgentKind, meta::ClockSnapshot};
+use gputrace_export::{functions::Functions, gpu::Gpus};
+use gputrace_timeline::{
+    event::{CallEnd, Event, LifetimeChange, Pending, ProcessInfo},
+    gpu::GpuTime,
+    has_failed,
+};
+
+use crate::{
+    counters::Counters,
+    interval::Interval,
+    snapshot::{Lost, Snapshot, VERSION},
+};
+
+/// Maximum number of intervals that are kept. A time beyond them is one that cannot be true.
+const MOST_INTERVALS: usize = 64;
+
+/// Everything that is known of the recording.
+#[derive(Debug)]
+pub(crate) struct Intervals {
+    /// Length of an interval, ns.
+    length: u64,
+    /// Whether there is one interval only: the last one of the recording.
+    is_once: bool,
+    /// Without gaps, from the oldest on.
+    open: VecDeque<Interval>,
+    /// When the next interval begins.
+    next: u64,
+    clocks: ClockSnapshot,
+    functions: Functions,
+    gpus: Gpus,
+    counters: Counters,
+    names: HashMap<u32, String, RandomState>,
+    /// Work of queues after the last account.
+    pending: Vec<Pending>,
+    /// Whether the list above is that of an account, so that the next entry begins a new one.
+    is_complete: bool,
+    lost: Lost,
+    late: u64,
+}
+
+impl Intervals {
+    pub(crate) fn new(length: u64, is_once: bool) -> Self {
+        Self {
+            length: length.max(1),
+            is_once,
+            open: VecDeque::new(),
+            next: 0,
+            clocks: ClockSnapshot::default(),
+            functions: Functions::default(),
+            gpus: Gpus::default(),
+            counters: Counters::default(),
+            names: HashMap::default(),
+            pending: Vec::new(),
+            is_complete: true,
+            lost: Lost::default(),
+            late: 0,
+        }
+    }
+
+    /// Takes the next event.
+    pub(crate) fn event(&mut self, event: &Event) {
+        self.gpus.learn(event);
+        match event {
+            Event::Recording(recording) => {
+                self.clocks = recording.clocks;
+                self.next = recording.clocks.boottime;
+            }
+            Event::Clocks(clocks) => self.clocks = *clocks,
+            Event::Function(info) => self.functions.learn(info),
+            Event::Process(info) => {
+                self.names.insert(info.pid, command(info));
+            }
+            Event::Lifetime(lifetime)
+                if lifetime.what == LifetimeChange::Exited && lifetime.pid == lifetime.tid =>
+            {
+                self.counters.forget(lifetime.pid);
+            }
+            Event::Counter(sample) => self.counters.learn(sample),
+            // What was open when the recording stopped has not ended.
+            Event::Call(call) if call.how != CallEnd::RecordingStopped => {
+                let info = self.functions.get(call.function);
+                let failed = info.is_some_and(|info| has_failed(info, call));
+                if let Some(interval) = self.at(call.end) {
+                    interval.call(call, failed);
+                }
+            }
+            Event::Dispatch(dispatch) => {
+                let gpus = std::mem::take(&mut self.gpus);
+                let node = gpus.node_of(dispatch);
+                self.busy(dispatch.origin.pid, node, &dispatch.time);
+                if !dispatch.time.unfinished
+                    && let Some(interval) = self.at(dispatch.time.end)
+                {
+                    interval.kernel(dispatch, &gpus);
+                }
+                self.gpus = gpus;
+            }
+            Event::Activity(reading) => {
+                if let Some(interval) = self.at(reading.time) {
+                    interval.activity(reading);
+                }
+            }
+            Event::Copy(copy) if !copy.time.unfinished => {
+                if let Some(interval) = self.at(copy.time.end) {
+                    interval.copy(copy);
+                }
+            }
+            Event::Pending(pending) => {
+                if std::mem::take(&mut self.is_complete) {
+                    self.pending.clear();
+                }
+                self.pending.push(*pending);
+            }
+            Event::Ledger(ledger) => {
+                if std::mem::replace(&mut self.is_complete, true) {
+                    self.pending.clear();
+                }
+                let total = ledger.total().lost();
+                self.lost.now += total.saturating_sub(self.lost.total);
+                self.lost.total = total;
+                if ledger.complete {
+                    self.end(ledger.time);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// The interval in which something happened at `time`, or the oldest one if that interval has
+    /// been shown.
+    fn at(&mut self, time: u64) -> Option<&mut Interval> {
+        self.reach(time);
+        let oldest = self.open.front()?.begin;
+        if time < oldest {
+            self.late += 1;
+            return self.open.front_mut();
+        }
+        let after = self.open.partition_point(|one| one.begin <= time);
+        self.open.get_mut(after.checked_sub(1)?)
+    }
+
+    /// Adds intervals up to `time`.
+    fn reach(&mut self, time: u64) {
+        while self.next <= time && self.open.len() < MOST_INTERVALS {
+            let end = if self.is_once {
+                u64::MAX
+            } else {
+                self.next.saturating_add(self.length)
+            };
+            self.open.push_back(Interval::new(self.next, end));
+            self.next = end;
+        }
+    }
+
+    /// Adds a kernel's time to all intervals in which it can have run.
+    fn busy(&mut self, pid: u32, node: Option<u32>, time: &GpuTime) {
+        let from = time.begin_window.earliest.min(time.begin);
+        let to = time.end_window.latest.map(|latest| latest.max(time.end));
+        self.reach(time.end);
+        for interval in &mut self.open {
+            if interval.end > from && to.is_none_or(|to| interval.begin < to) {
+                interval.busy(pid, node, time);
+            }
+        }
+    }
+
+    /// The recording ended at `time`.
+    fn end(&mut self, time: u64) {
+        self.reach(time);
+        while self.open.back().is_some_and(|last| last.begin >= time) && self.open.len() > 1 {
+            self.open.pop_back();
+        }
+        if let Some(last) = self.open.back_mut() {
+            last.end = last.end.min(time.max(last.begin.saturating_add(1)));
+            if self.is_once {
+                // The time before was spent on attaching.
+                last.begin = last.begin.max(last.end.saturating_sub(self.length));
+            }
+        }
+        self.next = u64::MAX;
+    }
+
+    /// The oldest interval, if it had ended at `time`.
+    pub(crate) fn ended(&mut self, time: u64) -> Option<Snapshot> {
+        self.reach(time);
+        if self.open.front()?.end > time {
+            return None;
+        }
+        self.shown()
+    }
+
+    /// The oldest interval, if there is one. The recording has ended.
+    pub(crate) fn rest(&mut self) -> Option<Snapshot> {
+        self.shown()
+    }
+
+    fn shown(&mut self) -> Option<Snapshot> {
+        let mut interval = self.open.pop_front()?;
+        for one in &self.pending {
+            interval.pending(one.pid, one.node_id, one.dispatches, one.since);
+        }
+        let mut processes = interval.process_rows();
+        for row in &mut processes {
+            row.command = self.names.get(&row.pid).cloned().unwrap_or_default();
+            row.vram_bytes = self.counters.vram_of(row.pid);
+        }
+        let is_gpu = |kind: AgentKind| kind == AgentKind::Gpu;
+        let agents = self.gpus.agents().iter();
+        let mut nodes: Vec<Option<u32>> = agents
+            .filter(|info| is_gpu(info.agent.kind))
+            .map(|info| Some(info.agent.node_id))
+            .collect();
+        let is_cpu = |node: &Option<u32>| {
+            let info = node.and_then(|node| self.gpus.agent(node));
+            info.is_some_and(|info| !is_gpu(info.agent.kind))
+        };
+        nodes.extend(interval.nodes().filter(|node| !is_cpu(node)));
+        nodes.sort_unstable();
+        nodes.dedup();
+        let gpus = nodes.into_iter().map(|node| {
+            let mut row = interval.gpu_row(node, &self.gpus);
+            (row.vram_used_bytes, row.vram_total_bytes) = self.counters.vram(node);
+            row.power_w = self.counters.power(node);
+            row.clock_mhz = self.counters.clock(node);
+            row
+        });
+        let gpus = gpus.collect();
+        let snapshot = Snapshot {
+            version: VERSION,
+            begin: interval.begin,
+            end: interval.end,
+            time_of_day: self
+                .clocks
+                .realtime
+                .saturating_add(interval.end.saturating_sub(self.clocks.boottime)),
+            lost: self.lost,
+            late: std::mem::take(&mut self.late),
+            gpus,
+            processes,
+            kernels: interval.kernel_rows(),
+            functions: interval.function_rows(&self.functions),
+        };
+        self.lost.now = 0;
+        Some(snapshot)
+    }
+}
+
+/// The program as people know it: the last part of its path, with its arguments.
+fn command(info: &ProcessInfo) -> String {
+    let Some((program, arguments)) = info.command.split_first() else {
+        return info.name.clone();
+    };
+    let program = program.rsplit('/').next().unwrap_or(program);
+    let mut command = program.to_owned();
+    for argument in arguments {
+        command.push(' ');
+        command.push_str(argument);
+    }
+    command
+}

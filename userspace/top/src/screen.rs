@@ -1,0 +1,460 @@
+//! The screen of a terminal: one snapshot, of which the user chooses what to see.
+//!
+//! It needs no colours. 80 columns and 24 lines suffice; columns that do not fit are left out, from
+//! the right.
+
+use gputrace_text::{Line, tables::Align};
+use ratatui::{
+    Frame,
+    layout::{Constraint, Layout, Rect},
+    style::{Modifier, Style},
+    text::Line as Text,
+    widgets::{Cell, Clear, Paragraph, Row, Table, TableState},
+};
+
+use crate::{
+    page,
+    rows::{FUNCTIONS, GPUS, Heading, KERNELS, PROCESSES, function, gpu, kernel, process},
+    snapshot::Snapshot,
+};
+
+/// Number of columns between two columns of a table.
+const BETWEEN: u16 = 1;
+
+/// The width below which a column of names is not made narrower.
+const SHORTEST_NAME: u16 = 16;
+
+/// Maximum number of lines of the table of GPUs, with its heading.
+const GPU_LINES: u16 = 9;
+
+/// What each key does.
+const HELP: [&str; 12] = [
+    "Tab, 1 2 3    processes, kernels, functions",
+    "Up, Down      choose a row",
+    "Enter         only the process of this row",
+    "Escape        all processes, no filter",
+    "s, S          sort by the next or previous column",
+    "/             only rows with this text; Enter ends it",
+    "Space         freeze, go on",
+    "?, h          this help",
+    "q, Ctrl-C     end",
+    "",
+    "BUSY %: time in which kernels ran. A range, if it is not",
+    "known better. PENDING: dispatches that wait, run, or are over.",
+];
+
+/// The table in the middle.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Tab {
+    #[default]
+    Processes,
+    Kernels,
+    Functions,
+}
+
+impl Tab {
+    const ALL: [Self; 3] = [Self::Processes, Self::Kernels, Self::Functions];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Processes => "1 Processes",
+            Self::Kernels => "2 Kernels",
+            Self::Functions => "3 Functions",
+        }
+    }
+
+    const fn heading(self) -> &'static Heading {
+        match self {
+            Self::Processes => &PROCESSES,
+            Self::Kernels => &KERNELS,
+            Self::Functions => &FUNCTIONS,
+        }
+    }
+
+    fn next(self) -> Self {
+        match self {
+            Self::Processes => Self::Kernels,
+            Self::Kernels => Self::Functions,
+            Self::Functions => Self::Processes,
+        }
+    }
+}
+
+/// What the user pressed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Key {
+    Char(char),
+    Up,
+    Down,
+    Tab,
+    Enter,
+    Escape,
+    Backspace,
+    /// Ctrl-C.
+    Interrupt,
+}
+
+/// What a key asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Asked {
+    Nothing,
+    Redraw,
+    End,
+}
+
+/// What the user sees, and has chosen.
+#[derive(Debug, Default)]
+pub(crate) struct Screen {
+    snapshot: Option<Snapshot>,
+    tab: Tab,
+    /// The chosen row of the table as shown.
+    row: usize,
+    /// The column by which rows are sorted; `None`: as the snapshot has them.
+    sorted: Option<usize>,
+    /// Only rows of this process.
+    pid: Option<u32>,
+    /// Only rows with this text.
+    filter: String,
+    /// Whether the filter is being typed.
+    is_typing: bool,
+    is_frozen: bool,
+    shows_help: bool,
+}
+
+/// A row of a table: its process, its cells, and the numbers by which it is sorted.
+struct Shown {
+    pid: u32,
+    cells: Vec<String>,
+}
+
+impl Screen {
+    /// Takes a new snapshot, unless the screen is frozen. Returns whether it did.
+    pub(crate) fn take(&mut self, snapshot: Snapshot) -> bool {
+        if self.is_frozen && self.snapshot.is_some() {
+            return false;
+        }
+        self.snapshot = Some(snapshot);
+        true
+    }
+
+    /// Does what a key asks for.
+    pub(crate) fn key(&mut self, key: Key) -> Asked {
+        if key == Key::Interrupt {
+            return Asked::End;
+        }
+        if self.is_typing {
+            self.type_filter(key);
+            return Asked::Redraw;
+        }
+        if self.shows_help {
+            self.shows_help = false;
+            return if key == Key::Char('q') {
+                Asked::End
+            } else {
+                Asked::Redraw
+            };
+        }
+        match key {
+            Key::Char('q') => return Asked::End,
+            Key::Char('?' | 'h') => self.shows_help = true,
+            Key::Char(' ') => self.is_frozen = !self.is_frozen,
+            Key::Char('/') => self.is_typing = true,
+            Key::Char('s') => self.sort(1),
+            Key::Char('S') => self.sort(-1),
+            Key::Char(digit @ '1'..='3') => {
+                let number = digit as usize - '1' as usize;
+                self.show(Tab::ALL.get(number).copied().unwrap_or_default());
+            }
+            Key::Tab => self.show(self.tab.next()),
+            Key::Up => self.row = self.row.saturating_sub(1),
+            Key::Down => self.row = self.row.saturating_add(1).min(self.last_row()),
+            Key::Enter => {
+                let chosen = self.rows().get(self.row).map(|row| row.pid);
+                if chosen.is_some() {
+                    self.pid = chosen;
+                    if self.tab == Tab::Processes {
+                        self.show(Tab::Kernels);
+                    }
+                }
+            }
+            Key::Escape => {
+                self.pid = None;
+                self.filter.clear();
+            }
+            _ => return Asked::Nothing,
+        }
+        Asked::Redraw
+    }
+
+    fn type_filter(&mut self, key: Key) {
+        match key {
+            Key::Char(char) => self.filter.push(char),
+            Key::Backspace => {
+                self.filter.pop();
+            }
+            Key::Enter => self.is_typing = false,
+            Key::Escape => {
+                self.is_typing = false;
+                self.filter.clear();
+            }
+            _ => {}
+        }
+        self.row = 0;
+    }
+
+    fn show(&mut self, tab: Tab) {
+        (self.tab, self.row, self.sorted) = (tab, 0, None);
+    }
+
+    fn sort(&mut self, by: isize) {
+        let columns = self.tab.heading().len();
+        let step = by.rem_euclid(columns as isize) as usize;
+        let present = self.sorted.unwrap_or(if by > 0 { columns - 1 } else { 0 });
+        self.sorted = Some((present + step) % columns);
+        self.row = 0;
+    }
+
+    fn last_row(&self) -> usize {
+        self.rows().len().saturating_sub(1)
+    }
+
+    /// The rows of the table, filtered and sorted.
+    fn rows(&self) -> Vec<Shown> {
+        let Some(snapshot) = &self.snapshot else {
+            return Vec::new();
+        };
+        let seconds = page::seconds(snapshot);
+        let mut rows: Vec<Shown> = match self.tab {
+            Tab::Processes => shown(&snapshot.processes, |row| (row.pid, process(row, seconds))),
+            Tab::Kernels => shown(&snapshot.kernels, |row| (row.pid, kernel(row, seconds))),
+            Tab::Functions => shown(&snapshot.functions, |row| (row.pid, function(row, seconds))),
+        };
+        rows.retain(|row| self.pid.is_none_or(|pid| row.pid == pid));
+        if !self.filter.is_empty() {
+            rows.retain(|row| row.cells.iter().any(|cell| cell.contains(&self.filter)));
+        }
+        if let Some(column) = self.sorted {
+            let cell = |row: &Shown| row.cells.get(column).cloned().unwrap_or_default();
+            let is_name = matches!(self.tab.heading().get(column), Some((_, Align::Left)));
+            if is_name {
+                rows.sort_by_key(cell);
+            } else {
+                // Stable: rows with the same number stay in the snapshot's order.
+                rows.sort_by(|one, other| number(&cell(other)).total_cmp(&number(&cell(one))));
+            }
+        }
+        rows
+    }
+
+    /// Draws everything.
+    pub(crate) fn draw(&self, frame: &mut Frame<'_>) {
+        let area = frame.area();
+        let Some(snapshot) = &self.snapshot else {
+            frame.render_widget(
+                Paragraph::new("gputrace top: the first interval is not over"),
+                area,
+            );
+            return;
+        };
+        let gpus = u16::try_from(snapshot.gpus.len()).unwrap_or(u16::MAX);
+        let gpu_lines = gpus.saturating_add(1).min(GPU_LINES).min(area.height / 3);
+        let [title, gpu_area, tabs, table, keys] = Layout::vertical([
+            Constraint::Length(1),
+            Constraint::Length(gpu_lines),
+            Constraint::Length(1),
+            Constraint::Min(0),
+            Constraint::Length(1),
+        ])
+        .areas(area);
+        let frozen = if self.is_frozen { "  FROZEN" } else { "" };
+        let text = format!("gputrace top  {}{frozen}", page::title(snapshot));
+        frame.render_widget(Paragraph::new(text), title);
+        let seconds = page::seconds(snapshot);
+        let rows: Vec<Vec<String>> = snapshot.gpus.iter().map(|row| gpu(row, seconds)).collect();
+        draw_table(frame, gpu_area, &GPUS, &rows, None, None);
+        frame.render_widget(Paragraph::new(self.tabs()), tabs);
+        let rows: Vec<Vec<String>> = self.rows().into_iter().map(|row| row.cells).collect();
+        let chosen = self.row.min(rows.len().saturating_sub(1));
+        draw_table(
+            frame,
+            table,
+            self.tab.heading(),
+            &rows,
+            Some(chosen),
+            self.sorted,
+        );
+        frame.render_widget(Paragraph::new(self.keys()), keys);
+        if self.shows_help {
+            draw_help(frame, area);
+        }
+    }
+
+    fn tabs(&self) -> Text<'static> {
+        let mut text = Vec::new();
+        for tab in Tab::ALL {
+            let style = if tab == self.tab {
+                Style::new().add_modifier(Modifier::REVERSED)
+            } else {
+                Style::new()
+            };
+            text.push(ratatui::text::Span::styled(
+                format!(" {} ", tab.name()),
+                style,
+            ));
+        }
+        if let Some(pid) = self.pid {
+            text.push(format!("  process {pid}").into());
+        }
+        if self.is_typing || !self.filter.is_empty() {
+            let cursor = if self.is_typing { "_" } else { "" };
+            text.push(format!("  /{}{cursor}", Line::new(&self.filter)).into());
+        }
+        Text::from(text)
+    }
+
+    fn keys(&self) -> &'static str {
+        if self.is_typing {
+            "type a text; Enter: done, Escape: no filter"
+        } else {
+            "q end  ? help  Tab table  Enter process  Esc all  s sort  / filter  Space stop"
+        }
+    }
+}
+
+fn shown<T>(rows: &[T], cells: impl Fn(&T) -> (u32, Vec<String>)) -> Vec<Shown> {
+    let of = |row| {
+        let (pid, cells) = cells(row);
+        Shown { pid, cells }
+    };
+    rows.iter().map(of).collect()
+}
+
+/// The number with which a cell begins, in its smallest unit; of a range, the larger end. A cell
+/// without a number comes last.
+pub(crate) fn number(cell: &str) -> f64 {
+    let text = cell.trim_start_matches(">= ");
+    let text = match text.rsplit_once('-') {
+        Some((least, most)) if least.parse::<f64>().is_ok() => most,
+        _ => text.split(['/']).next().unwrap_or(text),
+    };
+    let end = text
+        .find(|c: char| !c.is_ascii_digit() && c != '.')
+        .unwrap_or(text.len());
+    let (number, rest) = text.split_at(end);
+    let Ok(number) = number.parse::<f64>() else {
+        return -1.0;
+    };
+    let unit = rest.split_whitespace().find(|word| !word.starts_with("+-"));
+    let factor = match unit.unwrap_or_default() {
+        "us" | "kB" => 1e3,
+        "ms" | "MB" => 1e6,
+        "s" | "GB" => 1e9,
+        "TB" => 1e12,
+        _ => 1.0,
+    };
+    number * factor
+}
+
+/// Draws a table; `chosen` is the row to mark, `sorted` the column by which it is sorted.
+fn draw_table(
+    frame: &mut Frame<'_>,
+    area: Rect,
+    heading: &Heading,
+    rows: &[Vec<String>],
+    chosen: Option<usize>,
+    sorted: Option<usize>,
+) {
+    let escaped: Vec<Vec<String>> = rows
+        .iter()
+        .map(|row| {
+            row.iter()
+                .map(|cell| Line::from(cell).to_string())
+                .collect()
+        })
+        .collect();
+    let widths = widths(heading, &escaped, area.width);
+    let cell = |column: usize, text: String| {
+        let width = widths.get(column).copied().unwrap_or_default().into();
+        let text = gputrace_text::tables::clipped(&text, width).into_owned();
+        let line = Text::from(text);
+        Cell::from(match heading.get(column) {
+            Some((_, Align::Right)) => line.right_aligned(),
+            _ => line,
+        })
+    };
+    let head = heading.iter().take(widths.len()).enumerate();
+    let head = head.map(|(column, (name, _))| {
+        let style = if sorted == Some(column) {
+            Modifier::BOLD | Modifier::UNDERLINED
+        } else {
+            Modifier::BOLD
+        };
+        cell(column, (*name).to_owned()).style(Style::new().add_modifier(style))
+    });
+    let head = Row::new(head.collect::<Vec<_>>());
+    let body = escaped.into_iter().map(|row| {
+        let cells = row.into_iter().take(widths.len()).enumerate();
+        Row::new(
+            cells
+                .map(|(column, text)| cell(column, text))
+                .collect::<Vec<_>>(),
+        )
+    });
+    let body: Vec<Row<'_>> = body.collect();
+    let table = Table::new(body, widths.iter().map(|width| Constraint::Length(*width)))
+        .header(head)
+        .column_spacing(BETWEEN)
+        .row_highlight_style(Style::new().add_modifier(Modifier::REVERSED));
+    let mut state = TableState::new().with_selected(chosen.filter(|_| !rows.is_empty()));
+    frame.render_stateful_widget(table, area, &mut state);
+}
+
+/// Widths of the columns that fit into `width`: each as wide as its widest cell. The column of names
+/// is made narrower first, then columns are left out from the right.
+fn widths(heading: &Heading, rows: &[Vec<String>], width: u16) -> Vec<u16> {
+    let widest = |column: usize, name: &str| {
+        let cells = rows.iter().filter_map(|row| row.get(column));
+        let widest = cells.map(|cell| cell.chars().count()).max().unwrap_or(0);
+        u16::try_from(widest.max(name.chars().count())).unwrap_or(u16::MAX)
+    };
+    let columns = heading.iter().enumerate();
+    let mut widths: Vec<u16> = columns
+        .map(|(column, (name, _))| widest(column, name))
+        .collect();
+    let names = heading.iter().position(|(_, align)| *align == Align::Left);
+    loop {
+        let spaces = u16::try_from(widths.len().saturating_sub(1)).unwrap_or(u16::MAX);
+        let all = widths
+            .iter()
+            .fold(spaces.saturating_mul(BETWEEN), |sum, width| {
+                sum.saturating_add(*width)
+            });
+        let excess = all.saturating_sub(width);
+        if excess == 0 || widths.len() <= 2 {
+            return widths;
+        }
+        if let Some(name) = names.and_then(|column| widths.get_mut(column)) {
+            let least = SHORTEST_NAME.min(*name);
+            let shorter = name.saturating_sub(excess).max(least);
+            if *name - shorter == excess {
+                *name = shorter;
+                return widths;
+            }
+        }
+        widths.pop();
+    }
+}
+
+fn draw_help(frame: &mut Frame<'_>, area: Rect) {
+    let lines = u16::try_from(HELP.len()).unwrap_or(u16::MAX);
+    let widest = HELP.iter().map(|line| line.chars().count()).max();
+    let width = u16::try_from(widest.unwrap_or_default()).unwrap_or(u16::MAX);
+    let place = area.centered(
+        Constraint::Length(width.saturating_add(4)),
+        Constraint::Length(lines.saturating_add(2)),
+    );
+    frame.render_widget(Clear, place);
+    let block = ratatui::widgets::Block::bordered().title("Keys");
+    let text: Vec<Text<'_>> = HELP.iter().map(|line| Text::from(*line)).collect();
+    frame.render_widget(Paragraph::new(text).block(block), place);
+}
