@@ -48,6 +48,28 @@ impl Busy {
         }
     }
 
+    /// How long work can have run in `begin..end` outside of `spans`, ns.
+    pub(crate) fn possible_outside(&self, spans: &Intervals, begin: u64, end: u64) -> u64 {
+        let clip = |(from, to): (u64, u64)| (from.max(begin), to.min(end).max(begin));
+        let mut outside = 0;
+        let mut spans = spans.iter().map(clip).peekable();
+        for (mut from, to) in self.most.iter().map(clip) {
+            while let Some((inside, until)) = spans.peek().copied() {
+                if inside >= to {
+                    break;
+                }
+                outside += inside.saturating_sub(from);
+                from = from.max(until);
+                if until > to {
+                    break;
+                }
+                spans.next();
+            }
+            outside += to.saturating_sub(from);
+        }
+        outside
+    }
+
     /// Time of work in `begin..end`, and its bounds.
     pub(crate) fn time(&self, begin: u64, end: u64) -> snapshot::Busy {
         let total = |spans: &Intervals| {

@@ -3,15 +3,16 @@
 use std::collections::{BTreeMap, HashMap};
 
 use foldhash::fast::RandomState;
-use gputrace_analysis::summary::Active;
+use gputrace_analysis::summary::{Active, Estimate};
 use gputrace_export::{
     functions::Functions,
     gpu::Gpus,
+    intervals::Intervals,
     lengths::{Length, Sum},
 };
 use gputrace_timeline::{
     event::Call,
-    gpu::{Activity, Copy, Dispatch, GpuTime, Quality},
+    gpu::{Activity, ActivityState, Copy, Dispatch, GpuTime, Quality},
 };
 use hdrhistogram::Histogram;
 
@@ -22,6 +23,10 @@ use crate::{
 
 /// Significant digits of the histograms of launch latency.
 const DIGITS: u8 = 2;
+
+/// If kernels can have run for more than one part in this many of an interval while the status
+/// register was not read, what the register says is no figure of the interval.
+const UNREAD: u64 = 50;
 
 /// An interval that is not shown yet.
 #[derive(Debug, Default)]
@@ -146,9 +151,21 @@ impl Interval {
         gpu.busy.add(time, begin, end);
     }
 
-    /// Adds a reading of a status register.
-    pub(crate) fn activity(&mut self, reading: &Activity) {
-        self.active.entry(reading.node_id).or_default().add(reading);
+    /// Adds a reading of a status register. `goes_on` says whether readings had begun before.
+    pub(crate) fn activity(&mut self, reading: &Activity, goes_on: bool) {
+        let begin = self.begin;
+        let active = self.active.entry(reading.node_id).or_insert_with(|| {
+            let mut active = Active::default();
+            if goes_on {
+                active.add(&Activity {
+                    state: ActivityState::Begin,
+                    time: begin,
+                    ..*reading
+                });
+            }
+            active
+        });
+        active.add(reading);
     }
 
     /// Adds work that may have run from `since` on.
@@ -182,13 +199,25 @@ impl Interval {
         } else {
             row.busy.ns = Some(0);
         }
-        if let Some(active) = self.active.get_mut(&node) {
-            active.finish(self.end);
-            let estimate = active.estimate();
-            row.active_ns = estimate.map(|estimate| estimate.value);
-            row.active_error_ns = estimate.map(|estimate| estimate.error);
+        if let Some(estimate) = self.active(node) {
+            row.active_ns = Some(estimate.value);
+            row.active_error_ns = Some(estimate.error);
         }
         row
+    }
+
+    /// What a GPU's status register says of the interval; `None` if kernels can have run for long
+    /// while it was not read.
+    fn active(&mut self, node: Option<u32>) -> Option<Estimate> {
+        let (begin, end) = (self.begin, self.end);
+        let active = self.active.get_mut(&node)?;
+        active.finish(end);
+        let mut read = Intervals::default();
+        active.spans().for_each(|(from, to)| read.insert(from, to));
+        let gpu = self.gpus.get(&node);
+        let unread = gpu.map_or(0, |gpu| gpu.busy.possible_outside(&read, begin, end));
+        let is_complete = unread <= end.saturating_sub(begin) / UNREAD;
+        active.estimate().filter(|_| is_complete)
     }
 
     /// The rows of the processes, without names and what counters say.

@@ -1,13 +1,13 @@
 //! The intervals that are not shown yet, and what holds beyond them.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 
 use foldhash::fast::RandomState;
 use gputrace_capture::{gpu::AgentKind, meta::ClockSnapshot};
 use gputrace_export::{functions::Functions, gpu::Gpus};
 use gputrace_timeline::{
     event::{CallEnd, Event, LifetimeChange, Pending, ProcessInfo},
-    gpu::GpuTime,
+    gpu::{ActivityState, GpuTime},
     has_failed,
 };
 
@@ -36,6 +36,8 @@ pub(crate) struct Intervals {
     gpus: Gpus,
     counters: Counters,
     names: HashMap<u32, String, RandomState>,
+    /// GPUs whose status register is being read, by node.
+    is_read: BTreeSet<Option<u32>>,
     /// Work of queues after the last account.
     pending: Vec<Pending>,
     /// Whether the list above is that of an account, so that the next entry begins a new one.
@@ -56,6 +58,7 @@ impl Intervals {
             gpus: Gpus::default(),
             counters: Counters::default(),
             names: HashMap::default(),
+            is_read: BTreeSet::new(),
             pending: Vec::new(),
             is_complete: true,
             lost: Lost::default(),
@@ -102,8 +105,17 @@ impl Intervals {
                 self.gpus = gpus;
             }
             Event::Activity(reading) => {
+                let goes_on = self.is_read.contains(&reading.node_id);
+                match reading.state {
+                    ActivityState::End | ActivityState::Refused => {
+                        self.is_read.remove(&reading.node_id);
+                    }
+                    ActivityState::Begin | ActivityState::Idle | ActivityState::Active => {
+                        self.is_read.insert(reading.node_id);
+                    }
+                }
                 if let Some(interval) = self.at(reading.time) {
-                    interval.activity(reading);
+                    interval.activity(reading, goes_on);
                 }
             }
             Event::Copy(copy) if !copy.time.unfinished => {

@@ -7,7 +7,7 @@ use gputrace_capture::{
 use gputrace_export::synthetic::{self, START, between, dispatch, exact};
 use gputrace_timeline::{
     event::{Call, CallEnd, Event, FunctionInfo, Pending, ProcessInfo},
-    gpu::{GpuTime, Quality},
+    gpu::{Activity, ActivityState, GpuTime, Quality},
     synthetic::call,
 };
 use proptest::prelude::*;
@@ -420,5 +420,73 @@ fn rows_are_sorted_by_what_cells_say() {
         ("900 B", "1.5 kB"),
     ] {
         assert!(number(less) < number(more), "{less} {more}");
+    }
+}
+
+#[test]
+fn the_status_register_tells_of_intervals_that_were_read_throughout() {
+    let mut intervals = begun(100 * MS, false);
+    let reading = |at: u64, state| {
+        Event::Activity(Activity {
+            node_id: Some(1),
+            time: START + at,
+            state,
+            stands_for: MS,
+            late: 0,
+        })
+    };
+    // One kernel after the other, of which nothing tells how long they took.
+    for id in 1..300 {
+        let begin = START + id * MS;
+        intervals.event(&kernel(
+            id,
+            begin,
+            between(Quality::Bounded, begin, begin + MS),
+        ));
+    }
+    // The readings begin in the middle of the first interval. A quarter finds the GPU at work.
+    intervals.event(&reading(50 * MS, ActivityState::Begin));
+    for at in 51..300 {
+        let is_active = at % 4 == 0;
+        let state = if is_active {
+            ActivityState::Active
+        } else {
+            ActivityState::Idle
+        };
+        intervals.event(&reading(at * MS, state));
+    }
+    intervals.event(&account(START + 300 * MS, true, 0));
+    let shown = rest(&mut intervals);
+    let active: Vec<Option<u64>> = shown
+        .iter()
+        .filter_map(|one| one.gpus.first().map(|gpu| gpu.active_ns))
+        .collect();
+    let [None, Some(second), Some(third)] = active[..] else {
+        panic!("{active:?}")
+    };
+    for one in [second, third] {
+        assert!((22 * MS..28 * MS).contains(&one), "{one}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn what_lies_outside_is_what_no_span_covers(
+        most in proptest::collection::vec((0_u64..100, 1_u64..20), 0..10),
+        spans in proptest::collection::vec((0_u64..100, 1_u64..20), 0..10),
+    ) {
+        let mut busy = crate::busy::Busy::default();
+        let mut read = gputrace_export::intervals::Intervals::default();
+        let mut taken = [false; 128];
+        for (begin, took) in &most {
+            busy.add_possible(*begin, begin + took);
+            taken[*begin as usize..(begin + took) as usize].fill(true);
+        }
+        for (begin, took) in &spans {
+            read.insert(*begin, begin + took);
+            taken[*begin as usize..(begin + took) as usize].fill(false);
+        }
+        let expected = taken[10..90].iter().filter(|taken| **taken).count() as u64;
+        prop_assert_eq!(busy.possible_outside(&read, 10, 90), expected);
     }
 }

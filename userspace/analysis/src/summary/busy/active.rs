@@ -44,7 +44,7 @@ struct Span {
 
 /// Readings of a GPU's status register.
 ///
-/// They go on from shortly after the first work until the GPU is idle. Kernels that ran at other
+/// Readings go on from shortly after the first work until the GPU is idle. Kernels that ran at other
 /// times are known only by their bounds.
 #[derive(Debug, Default)]
 pub struct Active {
@@ -190,6 +190,11 @@ impl Active {
             value: (covered * share) as u64,
             error: (covered * error) as u64,
         })
+    }
+
+    /// When readings went on, ns: the last [`SPANS`] times that are over.
+    pub fn spans(&self) -> impl Iterator<Item = (u64, u64)> {
+        self.spans.iter().map(|span| (span.begin, span.end))
     }
 
     /// How long kernels can have run while no readings went on, ns.
