@@ -113,11 +113,15 @@ pub struct Timeline<R> {
     pasids: Pasids,
     tally: Tally,
     ledger: Option<Box<Ledger>>,
-    /// Whether each account is emitted, not only the last one.
-    accounts: bool,
+    /// When the next [`Event::Pending`] is due; `None` if neither these nor earlier accounts are
+    /// emitted.
+    next_pending: Option<u64>,
     end: Option<End>,
     state: State,
 }
+
+/// Time between two [`Event::Pending`], ns.
+const PENDING: u64 = 100_000_000;
 
 #[derive(Debug, PartialEq, Eq)]
 enum State {
@@ -192,11 +196,11 @@ impl<R: Read + Seek> Timeline<R> {
     }
 
     /// Also emits the accounts that the recorder writes about every second while something happens,
-    /// each after [`Event::Pending`] of the queues that still had something to do.
+    /// and [`Event::Pending`] every [`PENDING`] of the recording's time.
     #[must_use]
     pub fn with_accounts(self) -> Self {
         Self {
-            accounts: true,
+            next_pending: Some(0),
             ..self
         }
     }
@@ -241,7 +245,7 @@ impl<R: Read + Seek> Timeline<R> {
             pasids: Pasids::default(),
             tally: Tally::default(),
             ledger: None,
-            accounts: false,
+            next_pending: None,
             end: None,
             state: State::Reading,
         }
@@ -352,8 +356,7 @@ impl<R: Read + Seek> Timeline<R> {
                 self.ledger = Some(ledger.clone());
                 self.work
                     .learn(Meta::Ledger(ledger.clone()), &mut self.ready);
-                if self.accounts && !ledger.complete {
-                    self.ready.extend(self.work.pending().map(Event::Pending));
+                if self.next_pending.is_some() && !ledger.complete {
                     self.ready.push_back(Event::Ledger(ledger));
                 }
             }
@@ -568,6 +571,11 @@ impl<R: Read + Seek> Iterator for Timeline<R> {
             }
             if let Some(epoch) = self.epoch.take() {
                 self.work.advance(epoch, &mut self.held);
+                if self.next_pending.is_some_and(|due| due <= epoch) {
+                    self.next_pending = Some(epoch.saturating_add(PENDING));
+                    let pending = Box::new(self.work.pending(epoch));
+                    self.held.push_back(Event::Pending(pending));
+                }
                 continue;
             }
             match self.state {

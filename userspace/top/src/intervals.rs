@@ -6,7 +6,7 @@ use foldhash::fast::RandomState;
 use gputrace_capture::{gpu::AgentKind, meta::ClockSnapshot};
 use gputrace_export::{functions::Functions, gpu::Gpus};
 use gputrace_timeline::{
-    event::{CallEnd, Event, LifetimeChange, Pending, ProcessInfo},
+    event::{CallEnd, Event, LifetimeChange, PendingQueue, ProcessInfo},
     gpu::{ActivityState, GpuTime},
     has_failed,
 };
@@ -31,6 +31,9 @@ pub(crate) struct Intervals {
     open: VecDeque<Interval>,
     /// When the next interval begins.
     next: u64,
+    /// When the earliest call or kernel began that was seen in the first interval; `None` after
+    /// that interval, and where only the last one is shown. Before that time probes were being attached, and nothing could be seen.
+    seen_from: Option<u64>,
     clocks: ClockSnapshot,
     functions: Functions,
     gpus: Gpus,
@@ -38,10 +41,8 @@ pub(crate) struct Intervals {
     names: HashMap<u32, String, RandomState>,
     /// GPUs whose status register is being read, by node.
     is_read: BTreeSet<Option<u32>>,
-    /// Work of queues after the last account.
-    pending: Vec<Pending>,
-    /// Whether the list above is that of an account, so that the next entry begins a new one.
-    is_complete: bool,
+    /// What queues had to do when it was last said.
+    pending: Vec<PendingQueue>,
     lost: Lost,
     late: u64,
 }
@@ -53,6 +54,7 @@ impl Intervals {
             is_once,
             open: VecDeque::new(),
             next: 0,
+            seen_from: (!is_once).then_some(u64::MAX),
             clocks: ClockSnapshot::default(),
             functions: Functions::default(),
             gpus: Gpus::default(),
@@ -60,7 +62,6 @@ impl Intervals {
             names: HashMap::default(),
             is_read: BTreeSet::new(),
             pending: Vec::new(),
-            is_complete: true,
             lost: Lost::default(),
             late: 0,
         }
@@ -89,11 +90,13 @@ impl Intervals {
             Event::Call(call) if call.how != CallEnd::RecordingStopped => {
                 let info = self.functions.get(call.function);
                 let failed = info.is_some_and(|info| has_failed(info, call));
+                self.seen(call.begin);
                 if let Some(interval) = self.at(call.end) {
                     interval.call(call, failed);
                 }
             }
             Event::Dispatch(dispatch) => {
+                self.seen(dispatch.time.begin_window.earliest);
                 let gpus = std::mem::take(&mut self.gpus);
                 let node = gpus.node_of(dispatch);
                 self.busy(dispatch.origin.pid, node, &dispatch.time);
@@ -123,25 +126,24 @@ impl Intervals {
                     interval.copy(copy);
                 }
             }
-            Event::Pending(pending) => {
-                if std::mem::take(&mut self.is_complete) {
-                    self.pending.clear();
-                }
-                self.pending.push(*pending);
-            }
+            Event::Pending(pending) => self.pending.clone_from(&pending.queues),
             Event::Ledger(ledger) => {
-                if std::mem::replace(&mut self.is_complete, true) {
-                    self.pending.clear();
-                }
                 let total = ledger.total().lost();
                 self.lost.now += total.saturating_sub(self.lost.total);
                 self.lost.total = total;
                 if ledger.complete {
+                    // Everything has come that can become known.
+                    self.pending.clear();
                     self.end(ledger.time);
                 }
             }
             _ => {}
         }
+    }
+
+    /// Something was seen that began at `time`.
+    fn seen(&mut self, time: u64) {
+        self.seen_from = self.seen_from.map(|from| from.min(time));
     }
 
     /// The interval in which something happened at `time`, or the oldest one if that interval has
@@ -214,6 +216,11 @@ impl Intervals {
 
     fn shown(&mut self) -> Option<Snapshot> {
         let mut interval = self.open.pop_front()?;
+        if let Some(from) = self.seen_from.take()
+            && (interval.begin..interval.end).contains(&from)
+        {
+            interval.begin = from;
+        }
         for one in &self.pending {
             interval.pending(one.pid, one.node_id, one.dispatches, one.since);
         }

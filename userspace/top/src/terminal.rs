@@ -3,7 +3,6 @@
 use std::{
     io::{self, Write},
     sync::atomic::{AtomicBool, Ordering},
-    time::Duration,
 };
 
 use gputrace_text::terminal::stdout;
@@ -12,11 +11,14 @@ use ratatui::{
     Terminal,
     backend::CrosstermBackend,
     crossterm::{
-        cursor,
-        event::{Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers, poll, read},
-        execute,
+        cursor, execute,
         terminal::{EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode},
     },
+};
+
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    io::read,
 };
 
 use crate::screen::{Asked, Key, Screen};
@@ -73,21 +75,27 @@ impl Shown {
     }
 
     /// Does what the keys ask for that were pressed since the last time. Returns whether the user
-    /// wants to end.
+    /// wants to end, or the terminal is gone.
     pub(crate) fn keys(&mut self) -> io::Result<bool> {
+        let stdin = io::stdin();
         let mut is_new = false;
-        while poll(Duration::ZERO)? {
-            let asked = match read()? {
-                Event::Key(event) if event.kind != KeyEventKind::Release => {
-                    key(event).map_or(Asked::Nothing, |key| self.screen.key(key))
+        loop {
+            let mut files = [PollFd::new(&stdin, PollFlags::IN)];
+            if poll(&mut files, Some(&Timespec::default()))? == 0 {
+                break;
+            }
+            let mut bytes = [0; 64];
+            // Without anything to read, the terminal has hung up.
+            let count = read(&stdin, &mut bytes)?;
+            if count == 0 {
+                return Ok(true);
+            }
+            for key in keys(bytes.get(..count).unwrap_or_default()) {
+                match self.screen.key(key) {
+                    Asked::End => return Ok(true),
+                    Asked::Redraw => is_new = true,
+                    Asked::Nothing => {}
                 }
-                Event::Resize(..) => Asked::Redraw,
-                _ => Asked::Nothing,
-            };
-            match asked {
-                Asked::End => return Ok(true),
-                Asked::Redraw => is_new = true,
-                Asked::Nothing => {}
             }
         }
         if is_new {
@@ -103,18 +111,29 @@ impl Drop for Shown {
     }
 }
 
-fn key(event: KeyEvent) -> Option<Key> {
-    let is_control = event.modifiers.contains(KeyModifiers::CONTROL);
-    Some(match event.code {
-        KeyCode::Char('c') if is_control => Key::Interrupt,
-        KeyCode::Char(_) if is_control => return None,
-        KeyCode::Char(char) => Key::Char(char),
-        KeyCode::Up => Key::Up,
-        KeyCode::Down => Key::Down,
-        KeyCode::Tab => Key::Tab,
-        KeyCode::Enter => Key::Enter,
-        KeyCode::Esc => Key::Escape,
-        KeyCode::Backspace => Key::Backspace,
-        _ => return None,
-    })
+/// The keys that a terminal sends as `bytes`: ECMA-48 and xterm's control sequences. A sequence that
+/// stands for another key is skipped.
+pub(crate) fn keys(bytes: &[u8]) -> Vec<Key> {
+    let mut keys = Vec::new();
+    let text = String::from_utf8_lossy(bytes);
+    let mut chars = text.chars().peekable();
+    while let Some(char) = chars.next() {
+        keys.extend(match char {
+            '\x03' => Some(Key::Interrupt),
+            '\t' => Some(Key::Tab),
+            '\r' | '\n' => Some(Key::Enter),
+            '\x08' | '\x7f' => Some(Key::Backspace),
+            '\x1b' if chars.next_if(|next| matches!(next, '[' | 'O')).is_some() => {
+                match chars.find(|end| matches!(end, '\x40'..='\x7e')) {
+                    Some('A') => Some(Key::Up),
+                    Some('B') => Some(Key::Down),
+                    _ => None,
+                }
+            }
+            '\x1b' => Some(Key::Escape),
+            char if char.is_control() || char == char::REPLACEMENT_CHARACTER => None,
+            char => Some(Key::Char(char)),
+        });
+    }
+    keys
 }

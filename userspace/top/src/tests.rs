@@ -6,7 +6,7 @@ use gputrace_capture::{
 };
 use gputrace_export::synthetic::{self, START, between, dispatch, exact};
 use gputrace_timeline::{
-    event::{Call, CallEnd, Event, FunctionInfo, Pending, ProcessInfo},
+    event::{Call, CallEnd, Event, FunctionInfo, Pending, PendingQueue, ProcessInfo},
     gpu::{Activity, ActivityState, GpuTime, Quality},
     synthetic::call,
 };
@@ -19,6 +19,7 @@ use crate::{
     page,
     screen::{Asked, Key, Screen, number},
     snapshot::{Busy, Quantiles},
+    terminal::keys,
 };
 
 const MS: u64 = 1_000_000;
@@ -100,10 +101,14 @@ fn a_whole_recording_is_one_interval() {
 #[test]
 fn a_kernel_is_split_between_the_intervals_in_which_it_ran() {
     let mut intervals = begun(10 * MS, false);
+    // The first interval begins with the first call.
+    intervals.event(&Event::Call(call(1, START + MS, START + 2 * MS)));
     let begin = START + 5 * MS;
     intervals.event(&kernel(1, begin - 1000, exact(begin, begin + 22 * MS)));
     intervals.event(&account(START + 40 * MS, true, 0));
     let shown = rest(&mut intervals);
+    let first = shown.first().map(|one| (one.begin, one.end));
+    assert_eq!(first, Some((START + MS, START + 10 * MS)));
     let times: Vec<Option<u64>> = shown.iter().map(|one| gpu(one).ns).collect();
     let expected = [5, 10, 7, 0].map(|ms| Some(ms * MS));
     assert_eq!(times, expected);
@@ -127,17 +132,20 @@ fn a_kernel_is_split_between_the_intervals_in_which_it_ran() {
 }
 
 #[test]
-fn pending_work_may_have_run_until_an_account_says_otherwise() {
+fn pending_work_may_have_run_until_it_is_said_to_be_over() {
     let mut intervals = begun(10 * MS, false);
-    let pending = Pending {
-        time: START + 9 * MS,
+    let pending = |queues| {
+        Event::Pending(Box::new(Pending {
+            time: START,
+            queues,
+        }))
+    };
+    intervals.event(&pending(vec![PendingQueue {
         pid: 100,
         node_id: Some(1),
         dispatches: 3,
         since: START + 4 * MS,
-    };
-    intervals.event(&Event::Pending(pending));
-    intervals.event(&account(START + 10 * MS, false, 0));
+    }]));
     let first = intervals.ended(START + 12 * MS).unwrap();
     let range = |least_ns, most_ns| Busy {
         ns: None,
@@ -150,7 +158,7 @@ fn pending_work_may_have_run_until_an_account_says_otherwise() {
     let second = intervals.ended(START + 20 * MS).unwrap();
     assert_eq!(gpu(&second), range(0, 10 * MS));
     assert!(intervals.ended(START + 29 * MS).is_none());
-    intervals.event(&account(START + 28 * MS, false, 0));
+    intervals.event(&pending(Vec::new()));
     let third = intervals.ended(START + 30 * MS).unwrap();
     assert_eq!(third.processes, []);
 }
@@ -227,13 +235,16 @@ fn absurd_times_neither_hang_nor_panic() {
         intervals.event(&kernel(1, time, exact(time, u64::MAX)));
         intervals.event(&kernel(2, time, between(Quality::Sampled, 0, time)));
         intervals.event(&Event::Call(call(1, time, time)));
-        intervals.event(&Event::Pending(Pending {
-            time,
+        let queue = PendingQueue {
             pid: 1,
             node_id: None,
             dispatches: u64::MAX,
             since: time,
-        }));
+        };
+        intervals.event(&Event::Pending(Box::new(Pending {
+            time,
+            queues: vec![queue; 2],
+        })));
     }
     assert!(intervals.ended(START + 10 * MS).is_some());
     intervals.event(&account(u64::MAX, true, 1));
@@ -280,6 +291,7 @@ proptest! {
         length in 7_u64..50,
     ) {
         let mut intervals = begun(length, false);
+        intervals.event(&Event::Call(call(1, START, START + 1)));
         let mut taken = [false; 300];
         for (id, (begin, took)) in (1..).zip(&spans) {
             let end = begin + took;
@@ -435,6 +447,7 @@ fn the_status_register_tells_of_intervals_that_were_read_throughout() {
             late: 0,
         })
     };
+    intervals.event(&Event::Call(call(1, START, START + 1)));
     // One kernel after the other, of which nothing tells how long they took.
     for id in 1..300 {
         let begin = START + id * MS;
@@ -488,5 +501,25 @@ proptest! {
         }
         let expected = taken[10..90].iter().filter(|taken| **taken).count() as u64;
         prop_assert_eq!(busy.possible_outside(&read, 10, 90), expected);
+    }
+}
+
+#[test]
+fn bytes_of_a_terminal_are_keys() {
+    for (bytes, expected) in [
+        (&b"q"[..], vec![Key::Char('q')]),
+        (b"\x1b", vec![Key::Escape]),
+        (b"\x1b[A\x1bOB", vec![Key::Up, Key::Down]),
+        (b"\x1b[15~s", vec![Key::Char('s')]),
+        (b"\x1b[1;5Aq", vec![Key::Up, Key::Char('q')]),
+        (
+            b"\t\r\x7f\x03",
+            vec![Key::Tab, Key::Enter, Key::Backspace, Key::Interrupt],
+        ),
+        ("é".as_bytes(), vec![Key::Char('é')]),
+        (b"\xff\x00", vec![]),
+        (b"\x1b[", vec![]),
+    ] {
+        assert_eq!(keys(bytes), expected, "{bytes:?}");
     }
 }

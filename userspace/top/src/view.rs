@@ -15,8 +15,7 @@ use gputrace_timeline::event::Event;
 use crate::{intervals::Intervals, page, snapshot::Snapshot, terminal::Shown};
 
 /// How long after its end an interval is shown, ns. Records of the GPU's work are used half a
-/// second after they were made, and the recorder's accounts, which say what is pending, come every
-/// second.
+/// second after they were made. The rest is for ends of kernels that the recorder sees late.
 pub const DELAY: u64 = 1_500_000_000;
 
 /// The form in which snapshots are shown.

@@ -163,10 +163,12 @@ impl Names {
                 reading.time = clock.apply(reading.time);
             }
             Event::Pending(pending) => {
-                pending.pid = self.task(pending.pid);
-                pending.node_id = pending.node_id.map(|node| self.node(node));
                 pending.time = clock.apply(pending.time);
-                pending.since = clock.apply(pending.since);
+                for queue in &mut pending.queues {
+                    queue.pid = self.task(queue.pid);
+                    queue.node_id = queue.node_id.map(|node| self.node(node));
+                    queue.since = clock.apply(queue.since);
+                }
             }
             Event::Observation(one) => self.observation(one, clock),
             Event::Counter(sample) => {

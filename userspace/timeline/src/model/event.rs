@@ -70,9 +70,8 @@ pub enum Event {
     /// The final account, or the last one found in a truncated capture. Earlier accounts come only
     /// where they were asked for ([`Timeline::with_accounts`](crate::Timeline::with_accounts)).
     Ledger(Box<Ledger>),
-    /// What a queue still had to do; only before an earlier account. All that says so for one
-    /// account come together, and queues that had nothing to do are not among them.
-    Pending(Pending),
+    /// What queues still had to do at a moment; only where accounts were asked for.
+    Pending(Box<Pending>),
     /// The recording's orderly end.
     End(End),
 }
@@ -88,12 +87,19 @@ pub struct CounterSample {
     pub value: f64,
 }
 
-/// Dispatches of a queue that had been submitted, and whose end was not known at a moment. They may
-/// have been waiting, running, or over.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Dispatches that had been submitted, and whose end was not known at a moment. They may have been
+/// waiting, running, or over.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Pending {
     /// The moment, ns `CLOCK_BOOTTIME`.
     pub time: u64,
+    /// The queues with such dispatches.
+    pub queues: Vec<PendingQueue>,
+}
+
+/// Such dispatches of a queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PendingQueue {
     /// Process id, initial pid namespace.
     pub pid: u32,
     /// KFD topology node of the agent, if known.

@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use gputrace_capture::Meta;
 
 use super::{Work, knowledge::Collected, means::Means};
-use crate::model::event::{Event, Pending};
+use crate::model::event::{Event, Pending, PendingQueue};
 
 impl Work {
     /// Starts without any metadata.
@@ -40,18 +40,21 @@ impl Work {
         }
     }
 
-    /// What each queue still has to do, after the last record that was used.
-    pub(crate) fn pending(&self) -> impl Iterator<Item = Pending> {
-        self.queues.iter().filter_map(|queue| {
+    /// What the queues still have to do after the records made up to [`super::LAG`] before `until`.
+    pub(crate) fn pending(&self, until: u64) -> Pending {
+        let open = self.queues.iter().filter_map(|queue| {
             let mut open = queue.open_dispatches();
             let first = open.next()?;
-            Some(Pending {
-                time: self.latest,
+            Some(PendingQueue {
                 pid: queue.info.pid,
                 node_id: queue.info.node_id,
                 dispatches: 1 + open.count() as u64,
                 since: first.evidence.earliest,
             })
-        })
+        });
+        Pending {
+            time: until.saturating_sub(super::LAG),
+            queues: open.collect(),
+        }
     }
 }
