@@ -48,6 +48,7 @@ pub mod counter;
 pub mod dump;
 pub mod format;
 pub mod gpu;
+pub mod identity;
 pub mod ledger;
 pub mod meta;
 pub mod reader;
