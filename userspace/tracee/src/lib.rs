@@ -33,6 +33,8 @@
 //! # Ok(()) }
 //! ```
 //!
+//! [`whose`] says to whom a process belongs: user, container, pod, job.
+//!
 //! Files are located first and opened only if they are regular ([`gputrace_files::target`]): a
 //! program can place anything under the name of a library.
 //!
@@ -58,3 +60,4 @@ pub mod library;
 pub mod linker_sites;
 pub mod plan;
 pub mod process;
+pub mod whose;

@@ -1,9 +1,12 @@
-//! Facts about a process: name, program, parent, start, threads.
+//! Facts about a process: name, program, parent, start, threads, owner.
+
+use std::path::Path;
 
 use gputrace_capture::meta;
 use gputrace_files::kernel;
 
 use super::{ProcessError, refused};
+use crate::whose;
 
 /// Nanoseconds per tick of the times in `/proc/PID/stat`. On x86, the kernel shows user space 100
 /// ticks per second, whatever its own timer does (`USER_HZ`).
@@ -31,15 +34,17 @@ pub fn describe(pid: u32) -> Result<meta::Process, ProcessError> {
     let executable = kernel::read_link(format!("/proc/{pid}/exe"));
     // The command line is in the process's memory, which may not answer.
     let command = gputrace_reader::file(pid, "cmdline", MAX_COMMAND).unwrap_or_default();
+    let name = comm(pid).unwrap_or(stat.name);
+    let command = arguments(&command);
     Ok(meta::Process {
         pid,
         parent: stat.parent,
         start: stat.start_ticks.saturating_mul(TICK),
-        name: comm(pid).unwrap_or(stat.name),
+        name,
         executable: executable
             .map(|path| path.to_string_lossy().into_owned())
             .unwrap_or_default(),
-        command: arguments(&command),
+        command,
         threads: threads(pid),
     })
 }
@@ -74,12 +79,7 @@ pub fn pids() -> Result<Vec<u32>, ProcessError> {
 #[must_use]
 pub fn namespace_pid(pid: u32) -> Option<u32> {
     let status = kernel::read_text(format!("/proc/{pid}/status")).ok()?;
-    let ids = status
-        .lines()
-        .find_map(|line| line.strip_prefix("NSpid:"))?;
-    // Outermost namespace first, as far as visible; a single number if the process is in
-    // gputrace's.
-    ids.split_ascii_whitespace().skip(1).last()?.parse().ok()
+    whose::namespace_pid(&status)
 }
 
 /// Address where the stack of a process's main thread begins, which differs between the programs
@@ -145,7 +145,7 @@ pub(super) fn online_processors() -> Vec<usize> {
 
 /// The name in `/proc/PID/comm`, lossily decoded.
 pub(super) fn comm(pid: u32) -> Option<String> {
-    name(&format!("/proc/{pid}/comm"))
+    name(Path::new(&format!("/proc/{pid}/comm")))
 }
 
 /// State letter of a process, e.g. `Z` for a zombie.
@@ -153,7 +153,7 @@ pub(super) fn state(pid: u32) -> Option<char> {
     Stat::parse(&kernel::read(format!("/proc/{pid}/stat")).ok()?).map(|stat| stat.state)
 }
 
-fn name(path: &str) -> Option<String> {
+pub(crate) fn name(path: &Path) -> Option<String> {
     let bytes = kernel::read(path).ok()?;
     // The name itself may end with newlines; the kernel appends one.
     let name = bytes.strip_suffix(b"\n").unwrap_or(&bytes);
@@ -165,7 +165,7 @@ fn threads(pid: u32) -> Vec<meta::Thread> {
     let thread = |tid| {
         Some(meta::Thread {
             tid,
-            name: name(&format!("{tasks}/{tid}/comm"))?,
+            name: name(Path::new(&format!("{tasks}/{tid}/comm")))?,
         })
     };
     numbered(&tasks)
@@ -187,7 +187,7 @@ fn numbered(directory: &str) -> std::io::Result<Vec<u32>> {
 
 /// Splits arguments as the kernel stores them: each ends with a zero byte. A program that overwrote
 /// them to show a title may have left any bytes.
-fn arguments(bytes: &[u8]) -> Vec<String> {
+pub(crate) fn arguments(bytes: &[u8]) -> Vec<String> {
     let bytes = bytes.strip_suffix(b"\0").unwrap_or(bytes);
     if bytes.is_empty() {
         return Vec::new();
