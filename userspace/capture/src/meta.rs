@@ -5,6 +5,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::identity::Identity;
+
 /// Where, when and how a recording was made; the first metadata of each capture.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Recording {
@@ -282,6 +284,9 @@ pub struct Process {
     pub executable: String,
     /// `/proc/PID/cmdline`, lossily decoded.
     pub command: Vec<String>,
+    /// Whose process it is; empty in captures that do not say.
+    #[serde(default, skip_serializing_if = "Identity::is_empty")]
+    pub identity: Identity,
     /// Threads known when this was written.
     pub threads: Vec<Thread>,
 }

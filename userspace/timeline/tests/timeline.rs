@@ -11,6 +11,7 @@ use std::{collections::HashMap, io::Cursor};
 use gputrace_abi::{domain::Domain, record::task_op as op};
 use gputrace_capture::{
     CaptureReader, Meta, ReadError, Truncation,
+    identity::{Container, Identity},
     ledger::Ledger,
     meta::{self, ClockSnapshot, End, Epoch, Notice, Recording},
 };
@@ -130,6 +131,16 @@ fn an_orderly_capture_gives_its_events_in_order() {
 
 #[test]
 fn processes_are_followed() {
+    let identity = Identity {
+        title: "train".to_owned(),
+        uid: Some(1000),
+        namespace_pid: Some(3),
+        container: Some(Container {
+            runtime: "docker".to_owned(),
+            id: "box".to_owned(),
+        }),
+        ..Identity::default()
+    };
     let described = meta::Process {
         pid: 100,
         parent: 1,
@@ -141,6 +152,7 @@ fn processes_are_followed() {
             tid: 100,
             name: "train".to_owned(),
         }],
+        identity: identity.clone(),
     };
     let mut capture = Synthetic::new(&Recording::default());
     capture
@@ -167,6 +179,7 @@ fn processes_are_followed() {
         executable: "/usr/bin/train".to_owned(),
         command: vec!["train".to_owned(), "--fast".to_owned()],
         start: 5,
+        identity,
     };
     let process = |info: &ProcessInfo| Event::Process(Box::new(info.clone()));
     let thread = |pid, tid, name: &str| {
@@ -189,6 +202,8 @@ fn processes_are_followed() {
         pid: 200,
         parent: 100,
         start: 20,
+        // Its id in the container is another.
+        identity: main.identity.clone().of_child(),
         ..main.clone()
     };
     let executed = ProcessInfo {
@@ -198,6 +213,11 @@ fn processes_are_followed() {
         name: worker.clone(),
         executable: String::new(),
         command: Vec::new(),
+        // Only the container is sure to be the same.
+        identity: Identity {
+            container: main.identity.container.clone(),
+            ..Identity::default()
+        },
     };
     let expected = [
         process(&main),

@@ -26,6 +26,7 @@ impl Processes {
             name,
             executable,
             command,
+            identity,
             threads,
         } = process;
         self.update(
@@ -36,6 +37,7 @@ impl Processes {
                 executable,
                 command,
                 start,
+                identity,
             },
             events,
         );
@@ -68,6 +70,7 @@ impl Processes {
                     parent,
                     name: name.clone(),
                     start: time,
+                    identity: origin.identity.of_child(),
                     ..origin
                 };
                 self.update(child, events);
@@ -85,6 +88,7 @@ impl Processes {
                     parent: before.parent,
                     start: before.start,
                     name: name.clone(),
+                    identity: before.identity.after_exec(),
                     ..ProcessInfo::default()
                 };
                 self.update(process, events);

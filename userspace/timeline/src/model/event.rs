@@ -14,6 +14,7 @@ use crate::model::{
 use gputrace_abi::{REGISTER_ARGS, STACK_ARGS, domain::Domain};
 use gputrace_capture::{
     counter::Counter,
+    identity::Identity,
     ledger::Ledger,
     meta::{ClockSnapshot, End, Function, Notice, Recording},
 };
@@ -171,6 +172,8 @@ pub struct ProcessInfo {
     pub command: Vec<String>,
     /// When it started, ns `CLOCK_BOOTTIME`; 0 if unknown.
     pub start: u64,
+    /// Whose process it is, as far as it is known.
+    pub identity: Identity,
 }
 
 /// A thread.

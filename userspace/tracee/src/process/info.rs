@@ -40,6 +40,7 @@ pub fn describe(pid: u32) -> Result<meta::Process, ProcessError> {
         pid,
         parent: stat.parent,
         start: stat.start_ticks.saturating_mul(TICK),
+        identity: whose::Sources::default().identify_as(pid, &command, &name),
         name,
         executable: executable
             .map(|path| path.to_string_lossy().into_owned())
