@@ -338,7 +338,7 @@ fn write_line(out: &mut impl Write, buffer: &mut Vec<u8>, line: &impl Serialize)
 }
 
 fn process_line(info: &ProcessInfo) -> Value {
-    json!({
+    let mut line = json!({
         "type": "process",
         "pid": info.pid,
         "parent": info.parent,
@@ -346,7 +346,11 @@ fn process_line(info: &ProcessInfo) -> Value {
         "executable": info.executable,
         "command": info.command,
         "start": info.start,
-    })
+    });
+    if let (Value::Object(members), false) = (&mut line, info.identity.is_empty()) {
+        members.insert("identity".to_owned(), json!(info.identity));
+    }
+    line
 }
 
 fn agent_line(info: &AgentInfo) -> Value {

@@ -14,6 +14,7 @@ use std::{collections::BTreeMap, fs, sync::Arc};
 
 use gputrace_capture::{
     counter::Counter,
+    identity::Identity,
     meta::{ClockSnapshot, Notice},
 };
 use gputrace_export::{
@@ -22,10 +23,26 @@ use gputrace_export::{
     synthetic,
 };
 use gputrace_timeline::{
-    event::{CounterSample, Event, Lifetime, LifetimeChange, ThreadInfo},
+    event::{CounterSample, Event, Lifetime, LifetimeChange, ProcessInfo, ThreadInfo},
     observation::{FieldValue, Observation, ObservedField, Whose},
 };
-use serde_json::Value;
+use serde_json::{Value, json};
+
+/// Every member that an identity can have.
+fn identity() -> Identity {
+    serde_json::from_value(json!({
+        "title": "python train.py",
+        "uid": 1000,
+        "user": "alice",
+        "namespace_pid": 7,
+        "cgroup": "/a",
+        "container": {"runtime": "docker", "id": "abc"},
+        "pod": {"uid": "1-2", "namespace": "ml", "name": "train", "container": "main"},
+        "slurm": {"job": 123, "array": "100_3", "step": "0", "task": 1},
+        "rank": {"launcher": "torchrun", "rank": 1, "size": 8, "local": 1},
+    }))
+    .unwrap()
+}
 
 fn events() -> Vec<Event> {
     let mut events = synthetic::events();
@@ -44,6 +61,11 @@ fn events() -> Vec<Event> {
             name: "two\nlines".to_owned(),
         }),
         Event::Thread(ThreadInfo::default()),
+        Event::Process(Box::new(ProcessInfo {
+            pid: 102,
+            identity: identity(),
+            ..ProcessInfo::default()
+        })),
         Event::Observation(Box::new(Observation {
             domain: 21,
             name: "sleeping".into(),
@@ -143,6 +165,14 @@ fn every_line_is_as_the_schema_says() {
             .or_default() += 1;
     }
     assert_eq!(text.lines().count(), events.len());
+    let identities: Vec<Value> = text
+        .lines()
+        .filter_map(|line| {
+            let mut line: Value = serde_json::from_str(line).unwrap();
+            line.get_mut("identity").map(Value::take)
+        })
+        .collect();
+    assert_eq!(identities, [json!(identity())]);
     assert_eq!(counts.len(), kinds.len(), "{counts:?}");
     let first: Value = serde_json::from_str(text.lines().next().unwrap()).unwrap();
     assert_eq!(

@@ -32,7 +32,7 @@ pub(crate) fn metadata(
     let is_on = |domain: Domain| recording.domains.iter().any(|name| name == domain.name());
     let mut config = traces(is_on);
     config.extend(outputs.clone());
-    json!({
+    let mut metadata = json!({
         "node": {
             "id": node_number(recording),
             "hash": node_hash(recording),
@@ -49,7 +49,11 @@ pub(crate) fn metadata(
         "fini_time": end.unwrap_or(0),
         "command": info.command,
         "config": config,
-    })
+    });
+    if let (Value::Object(members), false) = (&mut metadata, info.identity.is_empty()) {
+        members.insert("gputrace".to_owned(), json!({"identity": info.identity}));
+    }
+    metadata
 }
 
 /// Members of rocprofv3's configuration about what was recorded.
@@ -294,6 +298,16 @@ mod tests {
         ] {
             assert_eq!(shown[name], value, "{name} in {shown}");
         }
+    }
+
+    #[test]
+    fn whose_a_process_is() {
+        let recording = Recording::default();
+        let mut info = ProcessInfo::default();
+        let of = |info: &ProcessInfo| metadata(&recording, info, None, &Map::new());
+        assert_eq!(of(&info).get("gputrace"), None);
+        info.identity.uid = Some(7);
+        assert_eq!(of(&info)["gputrace"], json!({"identity": {"uid": 7}}));
     }
 
     #[test]
