@@ -64,6 +64,8 @@ pub(crate) struct Process<'a> {
     pub(crate) name: &'a str,
     /// ns, `CLOCK_BOOTTIME`; 0 if unknown.
     pub(crate) start: u64,
+    /// Where it belongs, for people.
+    pub(crate) labels: &'a [String],
 }
 
 /// `ThreadDescriptor`.
@@ -146,6 +148,9 @@ impl Process<'_> {
             }
             if self.start != 0 {
                 process.uint(process_descriptor::START_TIMESTAMP_NS, self.start);
+            }
+            for label in self.labels {
+                process.bytes(process_descriptor::PROCESS_LABELS, label.as_bytes());
             }
         });
     }

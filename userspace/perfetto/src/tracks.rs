@@ -98,6 +98,7 @@ impl Process {
                 command: &self.info.command,
                 name: display_name(&self.info),
                 start: self.info.start,
+                labels: &self.info.identity.labels(),
             }),
             ..Track::default()
         })
@@ -205,9 +206,12 @@ impl Thread {
     }
 }
 
-/// The process's name. If the kernel truncated it, the executable's file name if that begins with
-/// it.
+/// The name of the process's program as people know it, or else the process's name. If the kernel
+/// truncated that, the executable's file name if that begins with it.
 fn display_name(info: &ProcessInfo) -> &str {
+    if !info.identity.title.is_empty() {
+        return &info.identity.title;
+    }
     let file = info.executable.rsplit('/').next().unwrap_or_default();
     if info.name.len() >= COMM_MAX && file.starts_with(&info.name) {
         file

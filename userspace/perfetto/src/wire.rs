@@ -55,6 +55,7 @@ pub(crate) mod process_descriptor {
     pub(crate) const CMDLINE: u32 = 2;
     pub(crate) const PROCESS_NAME: u32 = 6;
     pub(crate) const START_TIMESTAMP_NS: u32 = 7;
+    pub(crate) const PROCESS_LABELS: u32 = 8;
 }
 
 /// Field numbers of `ThreadDescriptor`.

@@ -280,6 +280,8 @@ pub(super) struct ProcessDescriptor {
     pub(super) process_name: Option<String>,
     #[prost(int64, optional, tag = "7")]
     pub(super) start_timestamp_ns: Option<i64>,
+    #[prost(string, repeated, tag = "8")]
+    pub(super) process_labels: Vec<String>,
 }
 
 #[derive(Clone, PartialEq, Message)]

@@ -1,4 +1,5 @@
 use gputrace_abi::domain::Domain;
+use gputrace_capture::identity::Rank;
 use gputrace_timeline::event::{
     Event, Lifetime, LifetimeChange, ProcessInfo, RangeKind, ThreadInfo,
 };
@@ -24,6 +25,7 @@ fn processes_and_threads_have_named_tracks() {
             executable: "/usr/bin/python3.11".to_owned(),
             command: vec!["python3".to_owned(), "train.py".to_owned()],
             start: 5,
+            ..ProcessInfo::default()
         })),
         Event::Thread(ThreadInfo {
             pid: 10,
@@ -120,6 +122,28 @@ fn main_thread_call(correlation: u64, begin: u64) -> Event {
     let mut call = call(correlation, 0, begin, begin + 5);
     call.tid = call.pid;
     Event::Call(call)
+}
+
+#[test]
+fn a_process_says_whose_it_is() {
+    let mut info = ProcessInfo {
+        pid: 10,
+        name: "python3.12".to_owned(),
+        ..ProcessInfo::default()
+    };
+    info.identity.title = "python train.py".to_owned();
+    info.identity.user = "alice".to_owned();
+    info.identity.rank = Some(Rank {
+        rank: 3,
+        size: Some(8),
+        ..Rank::default()
+    });
+    let decoded = trace(&[Event::Process(Box::new(info)), main_thread_call(1, 10)]);
+    let thread = &decoded.tracks[&decoded.slice(1).track];
+    let process = &decoded.tracks[&thread.parent_uuid()];
+    assert_eq!(process.process_name(), "python train.py");
+    let labels = &process.process.as_ref().unwrap().process_labels;
+    assert_eq!(*labels, ["rank 3 of 8", "user alice"]);
 }
 
 /// Names of the process and of the thread on whose track a call is, and that track's uuid.
