@@ -202,7 +202,10 @@ pub(crate) fn finish(context: &mut Context, ending: &Ending) -> Result<(), Expor
         } else {
             info.command.join(" ")
         };
-        let extdata = json!({"name": info.name, "executable": info.executable});
+        let mut extdata = json!({"name": info.name, "executable": info.executable});
+        if let (Value::Object(members), false) = (&mut extdata, info.identity.is_empty()) {
+            members.insert("identity".to_owned(), json!(info.identity));
+        }
         let values = params![
             pid,
             context.node,

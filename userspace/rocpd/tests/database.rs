@@ -15,6 +15,7 @@ use common::{export, number, open, text};
 use gputrace_abi::{domain::Domain, record::task_op};
 use gputrace_capture::{
     CaptureReader, Meta,
+    identity::Identity,
     meta::{ArgSlot, Function, Library, Parameter, Process, Recording, ValueKind},
 };
 use gputrace_export::{
@@ -208,6 +209,10 @@ fn calls_have_arguments_results_and_streams() {
         executable: "/usr/bin/train".to_owned(),
         command: vec!["train".to_owned(), "it's".to_owned()],
         start: 5,
+        identity: Identity {
+            user: "alice".to_owned(),
+            ..Identity::default()
+        },
         ..Process::default()
     });
     capture.task(task_op::THREAD, 10, 100, 101, 100, b"worker");
@@ -243,6 +248,14 @@ fn calls_have_arguments_results_and_streams() {
             "SELECT group_concat(arg_value || ':' || stream_name, ', ') FROM stream_args"
         ),
         "0x5:Stream 1, 0x0:Default Stream"
+    );
+    assert_eq!(
+        text(
+            &database,
+            "SELECT extdata ->> 'name' || ' ' || (extdata -> 'identity') \
+             FROM rocpd_info_process WHERE pid = 100"
+        ),
+        r#"train {"user":"alice"}"#
     );
     assert_eq!(
         text(&database, "SELECT extdata FROM regions WHERE stack_id = 1"),
