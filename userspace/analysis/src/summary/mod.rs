@@ -9,6 +9,7 @@ mod busy;
 mod counters;
 mod gpu_use;
 mod observed;
+mod processes;
 mod render;
 mod render_gpu;
 pub mod report;
@@ -38,6 +39,7 @@ use gputrace_export::{
     functions::{Functions, group},
     output::OutputFile,
 };
+use processes::ProcessUse;
 use stats::Durations;
 
 /// Maximum number of unfinished calls that are listed: those open longest.
@@ -74,13 +76,6 @@ pub struct Summary {
     threads: BTreeMap<u32, String>,
 }
 
-/// A process that made calls.
-#[derive(Debug, Default)]
-struct ProcessUse {
-    name: String,
-    calls: u64,
-}
-
 impl Summary {
     /// Takes an event.
     pub fn event(&mut self, event: &Event) {
@@ -91,11 +86,9 @@ impl Summary {
             }
             Event::Function(info) => self.functions.learn(info),
             Event::Process(process) => {
-                self.processes
-                    .entry(process.pid)
-                    .or_default()
-                    .name
-                    .clone_from(&process.name);
+                let known = self.processes.entry(process.pid).or_default();
+                known.name.clone_from(&process.name);
+                known.identity.clone_from(&process.identity);
             }
             Event::Call(call) => self.call(call),
             Event::Notice(notice) => self.notice(notice),

@@ -20,14 +20,11 @@ use gputrace_text::{
 use gputrace_timeline::{NOTHING_SELECTED, event::CallEnd, is_remark};
 use serde::Serialize;
 
-use super::{Durations, Summary, render_gpu};
+use super::{Durations, Summary, processes, render_gpu};
 use gputrace_export::{functions::group_title, loss};
 
 /// Maximum number of functions listed whose calls have no recorded end: those called most often.
 const LISTED_WITHOUT_END: usize = 10;
-
-/// Maximum number of processes listed: those with the most calls.
-const LISTED_PROCESSES: usize = 20;
 
 pub(super) fn render(summary: &Summary, out: &mut Page<impl Write>) -> fmt::Result {
     heading(summary, out)?;
@@ -42,7 +39,7 @@ pub(super) fn render(summary: &Summary, out: &mut Page<impl Write>) -> fmt::Resu
         .observed
         .render(summary.recording.clocks.boottime, &summary.threads, out)?;
     summary.counters.render(out)?;
-    processes(summary, out)?;
+    processes::render(summary, out)?;
     unfinished(summary, out)?;
     without_end(summary, out)?;
     notices(summary, out)?;
@@ -136,36 +133,6 @@ fn durations(
             "  * the kernel single-steps its first instruction: each duration \
              includes that, about 1 us (in a virtual machine about 14 us)"
         ))?;
-    }
-    Ok(())
-}
-
-fn processes(summary: &Summary, out: &mut Page<impl Write>) -> fmt::Result {
-    let mut users: Vec<_> = summary
-        .processes
-        .iter()
-        .filter(|(_, process)| process.calls > 0)
-        .collect();
-    if users.is_empty() {
-        return Ok(());
-    }
-    users.sort_by_key(|(pid, process)| (std::cmp::Reverse(process.calls), **pid));
-    let mut rows = vec![["Process", "Name", "Calls"].map(str::to_owned).to_vec()];
-    for (pid, process) in users.iter().take(LISTED_PROCESSES) {
-        rows.push(vec![
-            pid.to_string(),
-            process.name.clone(),
-            process.calls.to_string(),
-        ]);
-    }
-    out.paragraph(format_args!("Processes"))?;
-    table(out, &[Right, Left, Right], &rows)?;
-    if let Some(more) = users
-        .len()
-        .checked_sub(LISTED_PROCESSES)
-        .filter(|more| *more > 0)
-    {
-        out.line(format_args!("  and {more} more"))?;
     }
     Ok(())
 }
