@@ -278,12 +278,12 @@ impl Seen {
     /// Whose process it is, and over which time rates are.
     fn title(&self, out: &mut Page<String>) {
         let owner = &self.owner;
-        let name = owner.name.as_deref().unwrap_or("process");
+        let name = owner.title().unwrap_or("process");
         let _ = out.part(format_args!("{name}, pid {}", self.pid));
         if let Some(user) = &owner.user {
             let _ = out.part(format_args!(", user {user}"));
         }
-        if let Some(container) = &owner.container {
+        if let Some(container) = &owner.identity.container {
             let _ = out.part(format_args!(", container {}", container.label()));
         }
         let _ = out.line(format_args!("; rates over {}", time(self.interval_ns)));

@@ -276,7 +276,7 @@ impl View for Seen {
             let mut who = [
                 process.pid.to_string(),
                 or_dash(owner.user.as_deref(), |user| cut(user, 12)),
-                or_dash(owner.name.as_deref(), |name| cut(name, 15)),
+                or_dash(owner.title(), |title| cut(title, 15)),
             ];
             if process.gpus.is_empty() {
                 let [pid, user, name] = who;
@@ -327,7 +327,7 @@ impl View for Seen {
             ("VERSION", Left),
             ("BUILD ID", Left),
         ]);
-        let mut containers = Table::new(&[("PID", Right), ("CONTAINER", Left)]);
+        let mut places = Table::new(&[("PID", Right), ("WHERE", Left)]);
         for process in &self.processes {
             for library in &process.libraries {
                 let name = library.path.rsplit('/').next().unwrap_or(&library.path);
@@ -340,12 +340,12 @@ impl View for Seen {
                     or_dash(library.build_id.as_deref(), |id| cut(id, 40)),
                 ]);
             }
-            if let Some(container) = &process.owner.container {
-                containers.row([process.pid.to_string(), container.label()]);
+            if let Some(place) = process.owner.place() {
+                places.row([process.pid.to_string(), cut(&place, 80)]);
             }
         }
         libraries.section(&mut out, "ROCm libraries");
-        containers.section(&mut out, "Containers");
+        places.section(&mut out, "Containers, pods, jobs, ranks");
         out.into_inner()
     }
 
