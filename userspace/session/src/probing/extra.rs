@@ -99,7 +99,8 @@ impl Role {
 
 impl ExtraFunctions {
     /// Whether no such functions were requested.
-    pub(crate) fn is_empty(&self) -> bool {
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
         self.libraries.is_empty() && self.program.is_none() && !self.kokkos
     }
 

@@ -51,7 +51,13 @@ impl Group {
         telling
             .into_iter()
             .find(Self::tells)
-            .or_else(|| unified.or_else(|| paths().next()).map(Self::of_path))
+            .or_else(|| {
+                // All processes may be at the root of the version that the node does not use.
+                let used = unified.into_iter().chain(paths()).find(|path| *path != "/");
+                used.or(unified)
+                    .or_else(|| paths().next())
+                    .map(Self::of_path)
+            })
             .unwrap_or_default()
     }
 
@@ -387,6 +393,8 @@ mod tests {
         let ordinary = "4:memory:/a\n0::/user.slice\n";
         assert_eq!(Group::parse(ordinary).path, "/user.slice");
         assert_eq!(Group::parse("4:memory:/a\n3:cpu:/b\n").path, "/a");
+        assert_eq!(Group::parse("4:memory:/\n3:cpu:/b\n0::/\n").path, "/b");
+        assert_eq!(Group::parse("0::/\n").path, "/");
         // Colons in a path.
         assert_eq!(Group::parse("0::/a:b:c\n").path, "/a:b:c");
     }

@@ -8,6 +8,7 @@
 pub mod control_group;
 pub mod environment;
 pub mod pods;
+pub mod selection;
 pub mod title;
 
 use std::{
