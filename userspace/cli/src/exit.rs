@@ -5,7 +5,7 @@ use gputrace_export::{OutputError, merge::MergeError};
 use gputrace_loader::ProbeError;
 use gputrace_rocpd::QueryError;
 use gputrace_session::SessionError;
-use gputrace_tracee::{elf::ElfError, process::ProcessError};
+use gputrace_tracee::{elf::ElfError, process::ProcessError, whose::selection::SelectionError};
 
 use crate::input::InputError;
 
@@ -44,6 +44,7 @@ pub(crate) fn code(error: &anyhow::Error) -> u8 {
             .map(session)
             .or_else(|| cause.downcast_ref::<ProbeError>().map(probe))
             .or_else(|| cause.downcast_ref::<ProcessError>().map(process))
+            .or_else(|| cause.downcast_ref::<SelectionError>().map(selection))
             .or_else(|| cause.downcast_ref::<ElfError>().map(elf))
             .or_else(|| cause.downcast_ref::<ReadError>().map(read))
             .or_else(|| cause.downcast_ref::<InputError>().map(|_| USAGE))
@@ -117,6 +118,15 @@ fn process(error: &ProcessError) -> u8 {
         ProcessError::PermissionDenied { .. } => NO_PERMISSION,
         ProcessError::LibraryReplaced { .. } => LIBRARY,
         ProcessError::Elf(error) => elf(error),
+        _ => FAILURE,
+    }
+}
+
+fn selection(error: &SelectionError) -> u8 {
+    match error {
+        SelectionError::NoMatch { .. } => NO_TARGET,
+        SelectionError::NoRocmLibraries { .. } => NO_ROCM,
+        SelectionError::Process(error) => process(error),
         _ => FAILURE,
     }
 }

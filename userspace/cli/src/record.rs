@@ -18,6 +18,7 @@ use gputrace_session::{
     Targets, Watcher, record,
 };
 use gputrace_text::tables::{count, plural};
+use gputrace_tracee::whose::{Sources, selection::SelectionError};
 
 use crate::{
     args::{Backend, Cli, KfdProbes, LogLevel, OutputArgs, RecordArgs},
@@ -31,7 +32,7 @@ use crate::{
 /// Records, and reports the result.
 pub(crate) fn run(cli: &Cli, options: &Options) -> Result<Done> {
     let args = &cli.record;
-    let mut request = request(args);
+    let mut request = request(args, &pids(args)?);
     if let Err(error) = live(&mut request, &args.output) {
         say(&format!("error: {error}"));
         return Ok(Done::with(exit::USAGE));
@@ -151,19 +152,42 @@ fn tell_settings(args: &RecordArgs, options: &Options) {
     }
 }
 
-/// The recording that the options ask for.
-pub(crate) fn request(args: &RecordArgs) -> Request {
+/// The running processes to trace: those of `-p`, or those that the options choose.
+pub(crate) fn pids(args: &RecordArgs) -> Result<Vec<u32>, SelectionError> {
+    /// Maximum number of processes that are listed.
+    const LISTED: usize = 10;
+    let selection = args.select.selection();
+    if selection.is_empty() {
+        let mut pids = args.pids.clone();
+        pids.sort_unstable();
+        pids.dedup();
+        return Ok(pids);
+    }
+    // Functions of programs are traced without a ROCm library, too.
+    let any = args.wait || !args.functions.extra().is_empty();
+    let chosen = selection.choose(&Sources::default(), any)?;
+    for one in chosen.iter().take(LISTED) {
+        say(&format!("chosen by {selection}: process {}", one.label()));
+    }
+    if let Some(more) = chosen.len().checked_sub(LISTED).filter(|more| *more > 0) {
+        say(&format!(
+            "and {}",
+            plural(more as u64, "more process", "more processes")
+        ));
+    }
+    Ok(chosen.into_iter().map(|one| one.pid).collect())
+}
+
+/// The recording of these processes that the options ask for.
+pub(crate) fn request(args: &RecordArgs, pids: &[u32]) -> Request {
     let targets = if !args.program.is_empty() {
         Targets::Launch {
             command: args.program.clone(),
             hold: !args.tuning.no_hold,
         }
-    } else if !args.pids.is_empty() {
-        let mut pids = args.pids.clone();
-        pids.sort_unstable();
-        pids.dedup();
+    } else if !pids.is_empty() {
         Targets::Attach {
-            pids,
+            pids: pids.to_vec(),
             wait: args.wait,
         }
     } else {

@@ -6,6 +6,7 @@ mod functions;
 mod output;
 mod period;
 mod record;
+mod select;
 mod tuning;
 mod values;
 
@@ -33,6 +34,7 @@ const EXAMPLES: &str = "\
 Examples:
   sudo gputrace -- ./app --its-args       launch a program and trace it from its first call
   sudo gputrace -p 1234 --duration 10s    trace a running process for ten seconds
+  sudo gputrace --job 1234                trace what runs of Slurm job 1234 on this node
   sudo gputrace                           trace every process of this node until Ctrl-C
   sudo gputrace -S -f csv -- ./app        print a summary, write rocprofv3's CSV files
   gputrace export run.gtcap -f pftrace    make outputs from an earlier recording, without root
@@ -235,6 +237,23 @@ mod tests {
         assert!(Cli::try_parse_from(["gputrace", "--wait", "--", "app"]).is_err());
         assert!(Cli::try_parse_from(["gputrace", "--wait", "-a"]).is_err());
         assert!(Cli::try_parse_from(["gputrace", "--wait", "-p", "1"]).is_ok());
+        let chosen = [
+            "gputrace", "--wait", "--user", "a", "--user", "b", "--job", "7",
+        ];
+        let selection = Cli::try_parse_from(chosen)
+            .unwrap()
+            .record
+            .select
+            .selection();
+        assert_eq!(selection.to_string(), "--job 7 --user a --user b");
+        for option in ["name", "cgroup", "container", "pod", "job", "user"] {
+            let option = format!("--{option}");
+            for other in [&["-a"][..], &["-p", "1"], &["--", "app"]] {
+                let words = [&["gputrace", option.as_str(), "x"], other].concat();
+                assert!(Cli::try_parse_from(&words).is_err(), "{words:?}");
+            }
+            assert!(Cli::try_parse_from(["gputrace", &option, ""]).is_err());
+        }
         assert!(matches!(
             Cli::try_parse_from(["gputrace", "export", "x.gtcap"])
                 .unwrap()

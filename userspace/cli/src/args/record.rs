@@ -2,7 +2,7 @@
 
 use std::{ffi::OsString, path::PathBuf, time::Duration};
 
-use clap::{ArgAction, Args};
+use clap::{ArgAction, ArgGroup, Args};
 use regex::Regex;
 
 use super::{
@@ -10,12 +10,14 @@ use super::{
     functions::FunctionArgs,
     output::OutputArgs,
     period::{PeriodUnit, Triple},
+    select::SelectArgs,
     tuning::TuningArgs,
     values::{boolean, bytes, duration, tracepoint},
 };
 
 /// Options of a recording.
 #[derive(Debug, Args)]
+#[command(group = ArgGroup::new("running").multiple(true))]
 pub(crate) struct RecordArgs {
     /// Trace these running processes (ids as seen on the host; repeat or separate by commas).
     #[arg(
@@ -23,9 +25,14 @@ pub(crate) struct RecordArgs {
         long = "pid",
         visible_alias = "attach",
         value_name = "PID",
-        value_delimiter = ','
+        value_delimiter = ',',
+        group = "running"
     )]
     pub(crate) pids: Vec<u32>,
+
+    /// Choice of running processes.
+    #[command(flatten)]
+    pub(crate) select: SelectArgs,
 
     /// Read options from this YAML or JSON file: `jobs:` with a list of jobs, each with options and
     /// their values. Each job runs the program once. Outputs of several jobs go to pass_1, pass_2,
@@ -37,9 +44,10 @@ pub(crate) struct RecordArgs {
     #[arg(short = 'a', long, conflicts_with_all = ["pids", "program"])]
     pub(crate) all: bool,
 
-    /// With -p: if the process has not loaded the ROCm libraries yet, wait until it does.
+    /// With -p, or --name and so on: if a process has not loaded the ROCm libraries yet, wait until
+    /// it does.
     // The parser does not require an option that conflicts with a given one.
-    #[arg(long, requires = "pids", conflicts_with_all = ["program", "all"])]
+    #[arg(long, requires = "running", conflicts_with_all = ["program", "all"])]
     pub(crate) wait: bool,
 
     /// Also trace the children of traced processes. With =False, -p puts breakpoints only into the
