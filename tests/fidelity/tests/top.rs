@@ -150,7 +150,7 @@ fn launched(name: &str) {
     let kernels = kernels(place.path());
     is_true(name, line, &kernels);
     assert!(
-        line["gpus"][0]["busy"]["ns"].is_u64(),
+        line.pointer("/gpus/0/busy/ns").is_some_and(Value::is_u64),
         "ROCm {name}: {line}"
     );
     assert_eq!(calls(line), of_program(place.path()), "ROCm {name}: {line}");

@@ -14,7 +14,7 @@ use gputrace_text::terminal;
 use gputrace_top::{Format, Options, TopView};
 
 use crate::{
-    args::{Cli, DomainArgs, TuningArgs, duration},
+    args::{Cli, DomainArgs, SelectArgs, TuningArgs, duration},
     record, say,
 };
 
@@ -31,6 +31,7 @@ const DOMAINS: [&str; 3] = [
 Examples:
   sudo gputrace top                       every process of this node, until Ctrl-C
   sudo gputrace top -p 1234               one process
+  sudo gputrace top --pod 'ml/trainer-*'  the processes of a pod
   sudo gputrace top --once                one second, then end
   sudo gputrace top --format json | jq .  one JSON object each second
   sudo gputrace top -- ./app              start a program and watch it")]
@@ -41,9 +42,14 @@ pub(crate) struct TopArgs {
         long = "pid",
         visible_alias = "attach",
         value_name = "PID",
-        value_delimiter = ','
+        value_delimiter = ',',
+        group = "running"
     )]
     pub(crate) pids: Vec<u32>,
+
+    /// Choice of running processes.
+    #[command(flatten)]
+    pub(crate) select: SelectArgs,
 
     /// Watch every process of this node (the default if neither a program nor -p is given).
     #[arg(short = 'a', long, conflicts_with_all = ["pids", "program"])]
@@ -61,7 +67,7 @@ pub(crate) struct TopArgs {
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub(crate) duration: Option<Duration>,
 
-    /// Form of the output. `json`: one object per line and interval, see docs/top.md.
+    /// Form of the output. `json`: one object per line and interval, see docs/guide/top.md.
     #[arg(long, value_enum, value_name = "FORMAT", default_value = "text")]
     pub(crate) format: TopFormat,
 
@@ -104,7 +110,8 @@ fn interval(text: &str) -> Result<Duration, String> {
 /// Shows who uses the GPUs until the end of the recording.
 pub(crate) fn run(args: &TopArgs) -> Result<u8> {
     let cli = as_recording(args)?;
-    let mut request = record::request(&cli.record);
+    let pids = record::pids(&cli.record)?;
+    let mut request = record::request(&cli.record, &pids);
     request.counter_rate = Some(1);
     request.duration = if args.once {
         Some(args.interval)
@@ -154,6 +161,7 @@ fn as_recording(args: &TopArgs) -> Result<Cli> {
     let mut cli = Cli::try_parse_from(std::iter::once("gputrace").chain(DOMAINS))?;
     let record = &mut cli.record;
     record.pids.clone_from(&args.pids);
+    record.select = args.select.clone();
     record.all = args.all;
     record.program.clone_from(&args.program);
     record.tuning = args.tuning.clone();

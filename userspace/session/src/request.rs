@@ -191,9 +191,12 @@ pub trait View {
     fn finish(&mut self) -> Result<(), ExportError>;
 }
 
+/// Makes a view that writes to a stream.
+type MakeView = dyn Fn(Box<dyn Write>) -> io::Result<Box<dyn View>> + Send + Sync;
+
 /// Makes a view that writes to standard output.
 #[derive(Clone)]
-pub struct NewView(Arc<dyn Fn(Box<dyn Write>) -> io::Result<Box<dyn View>> + Send + Sync>);
+pub struct NewView(Arc<MakeView>);
 
 impl NewView {
     /// Calls `make` once, in the view's thread, with standard output.

@@ -38,7 +38,7 @@ pub(crate) struct Intervals {
     functions: Functions,
     gpus: Gpus,
     counters: Counters,
-    names: HashMap<u32, String, RandomState>,
+    processes: HashMap<u32, ProcessInfo, RandomState>,
     /// GPUs whose status register is being read, by node.
     is_read: BTreeSet<Option<u32>>,
     /// What queues had to do when it was last said.
@@ -59,7 +59,7 @@ impl Intervals {
             functions: Functions::default(),
             gpus: Gpus::default(),
             counters: Counters::default(),
-            names: HashMap::default(),
+            processes: HashMap::default(),
             is_read: BTreeSet::new(),
             pending: Vec::new(),
             lost: Lost::default(),
@@ -78,7 +78,7 @@ impl Intervals {
             Event::Clocks(clocks) => self.clocks = *clocks,
             Event::Function(info) => self.functions.learn(info),
             Event::Process(info) => {
-                self.names.insert(info.pid, command(info));
+                self.processes.insert(info.pid, (**info).clone());
             }
             Event::Lifetime(lifetime)
                 if lifetime.what == LifetimeChange::Exited && lifetime.pid == lifetime.tid =>
@@ -226,7 +226,11 @@ impl Intervals {
         }
         let mut processes = interval.process_rows();
         for row in &mut processes {
-            row.command = self.names.get(&row.pid).cloned().unwrap_or_default();
+            if let Some(info) = self.processes.get(&row.pid) {
+                row.command = command(info);
+                let identity = &info.identity;
+                row.identity = (!identity.is_empty()).then(|| identity.clone());
+            }
             row.vram_bytes = self.counters.vram_of(row.pid);
         }
         let is_gpu = |kind: AgentKind| kind == AgentKind::Gpu;

@@ -21,7 +21,7 @@ pub(crate) const GPUS: [(&str, Align); 8] = [
     ("CLOCK", Align::Right),
 ];
 
-pub(crate) const PROCESSES: [(&str, Align); 10] = [
+pub(crate) const PROCESSES: [(&str, Align); 12] = [
     ("PID", Align::Right),
     ("COMMAND", Align::Left),
     ("BUSY %", Align::Right),
@@ -32,6 +32,8 @@ pub(crate) const PROCESSES: [(&str, Align); 10] = [
     ("COPIED/s", Align::Right),
     ("VRAM", Align::Right),
     ("LAUNCH p50/p99", Align::Right),
+    ("USER", Align::Right),
+    ("IN", Align::Right),
 ];
 
 pub(crate) const KERNELS: [(&str, Align); 5] = [
@@ -96,6 +98,12 @@ pub(crate) fn process(row: &ProcessRow, seconds: f64) -> Vec<String> {
         bytes_rate(row.copied_bytes, seconds),
         row.vram_bytes.map_or_else(|| NOTHING.to_owned(), bytes),
         latency,
+        or_nothing(row.identity.as_ref().map(|identity| identity.user.clone())),
+        or_nothing(
+            row.identity
+                .as_ref()
+                .map(|identity| identity.places().join(", ")),
+        ),
     ]
 }
 
@@ -129,6 +137,11 @@ pub(crate) fn function(row: &FunctionRow, seconds: f64) -> Vec<String> {
         format!("{:.1}", percent(row.total_ns, seconds)),
         duration(row.total_ns as f64 / row.calls.max(1) as f64),
     ]
+}
+
+fn or_nothing(text: Option<String>) -> String {
+    text.filter(|text| !text.is_empty())
+        .unwrap_or_else(|| NOTHING.to_owned())
 }
 
 /// Part of the interval, %.

@@ -316,7 +316,7 @@ impl Screen {
         if self.is_typing {
             "type a text; Enter: done, Escape: no filter"
         } else {
-            "q end  ? help  Tab table  Enter process  Esc all  s sort  / filter  Space stop"
+            "q end  ? help  Tab table  Enter process  Esc all  s sort  / filter  Space hold"
         }
     }
 }

@@ -1,6 +1,7 @@
 //! What is shown of an interval. These are also the members of the JSON lines, which
-//! `docs/top.md` describes.
+//! `docs/guide/top.md` describes.
 
+use gputrace_capture::identity::Identity;
 use serde::Serialize;
 
 /// Version of the JSON lines. It is incremented when a member is removed or changes its meaning.
@@ -95,8 +96,11 @@ pub struct GpuRow {
 pub struct ProcessRow {
     /// Process id, initial pid namespace.
     pub pid: u32,
-    /// Its program and arguments.
+    /// The program as people know it, with its arguments.
     pub command: String,
+    /// Whose process it is; absent if nothing is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub identity: Option<Identity>,
     /// Calls that ended.
     pub calls: u64,
     /// Calls that returned an error.

@@ -1,6 +1,7 @@
 use std::time::Duration;
 
 use gputrace_capture::{
+    identity::{Identity, Slurm},
     ledger::{Ledger, LedgerRow},
     meta::{ClockSnapshot, Recording},
 };
@@ -259,6 +260,14 @@ fn a_page_has_what_is_known_and_ranges_of_the_rest() {
             Event::Ledger(_) | Event::End(_) => {}
             Event::Process(info) => intervals.event(&Event::Process(Box::new(ProcessInfo {
                 command: vec!["/opt/app/train".to_owned(), "--lr=0.1".to_owned()],
+                identity: Identity {
+                    user: "alice".to_owned(),
+                    slurm: Some(Slurm {
+                        job: 77,
+                        ..Slurm::default()
+                    }),
+                    ..Identity::default()
+                },
                 ..(**info).clone()
             }))),
             event => intervals.event(event),

@@ -20,6 +20,7 @@ pub(crate) use self::{
     domains::DomainArgs,
     output::{AgentIndex, OutputArgs},
     record::RecordArgs,
+    select::SelectArgs,
     tuning::{Backend, KfdProbes, LogLevel, TuningArgs},
     values::{boolean, duration},
 };

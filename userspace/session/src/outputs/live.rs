@@ -302,16 +302,17 @@ mod tests {
         let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&file));
         let over = Arc::new(AtomicBool::new(false));
         let read = Arc::new(AtomicU64::new(0));
-        let mut following = Following {
-            file: File::open(path).unwrap(),
-            position: 0,
-            given_back: 0,
-            over: Arc::clone(&over),
-            read: Arc::clone(&read),
-            out: out(),
-            view: None,
-        };
+        let (is_over, position) = (Arc::clone(&over), Arc::clone(&read));
         let reader = thread::spawn(move || {
+            let mut following = Following {
+                file: File::open(path).unwrap(),
+                position: 0,
+                given_back: 0,
+                over: is_over,
+                read: position,
+                out: out(),
+                view: None,
+            };
             let mut all = Vec::new();
             following.read_to_end(&mut all).unwrap();
             all
