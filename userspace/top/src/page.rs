@@ -8,7 +8,7 @@ use gputrace_text::{
 };
 
 use crate::{
-    rows::{FUNCTIONS, GPUS, Heading, KERNELS, PROCESSES, function, gpu, kernel, process},
+    rows::{Cell, FUNCTIONS, GPUS, Heading, KERNELS, PROCESSES, function, gpu, kernel, process},
     snapshot::Snapshot,
     view::Options,
 };
@@ -61,7 +61,7 @@ fn part<T>(
     heading: &Heading,
     all: &[T],
     most: usize,
-    row: impl Fn(&T) -> Vec<String>,
+    row: impl Fn(&T) -> Vec<Cell>,
 ) -> fmt::Result {
     if all.is_empty() {
         return Ok(());
@@ -69,13 +69,18 @@ fn part<T>(
     let align: Vec<Align> = heading.iter().map(|(_, align)| *align).collect();
     let head = heading.iter().map(|(name, _)| (*name).to_owned()).collect();
     let rows: Vec<Vec<String>> = std::iter::once(head)
-        .chain(all.iter().take(most).map(row))
+        .chain(all.iter().take(most).map(|one| texts(row(one))))
         .collect();
     table(page, &align, &rows)?;
     if let Some(more) = all.len().checked_sub(most).filter(|more| *more > 0) {
         page.line(format_args!("  ... and {more} more (--rows)"))?;
     }
     page.blank()
+}
+
+/// What cells show.
+pub(crate) fn texts(cells: Vec<Cell>) -> Vec<String> {
+    cells.into_iter().map(|cell| cell.text).collect()
 }
 
 /// Time of day, UTC, of a number of ns since the Unix epoch.

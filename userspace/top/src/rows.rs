@@ -53,89 +53,155 @@ pub(crate) const FUNCTIONS: [(&str, Align); 6] = [
     ("MEAN", Align::Right),
 ];
 
-pub(crate) fn gpu(row: &GpuRow, seconds: f64) -> Vec<String> {
-    let vram = match (row.vram_used_bytes, row.vram_total_bytes) {
-        (Some(used), Some(total)) => format!("{} of {}", bytes(used), bytes(total)),
-        (Some(used), None) => bytes(used),
-        (None, _) => NOTHING.to_owned(),
-    };
+/// A cell of a table.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Cell {
+    /// As shown; not escaped.
+    pub(crate) text: String,
+    /// The number by which rows are sorted; `None`: by the text.
+    pub(crate) number: Option<f64>,
+}
+
+impl Cell {
+    fn name(text: String) -> Self {
+        Self { text, number: None }
+    }
+
+    fn number(text: String, number: f64) -> Self {
+        Self {
+            text,
+            number: Some(number),
+        }
+    }
+
+    /// A number that may be unknown. Unknown ones are sorted last.
+    fn known(number: Option<f64>, text: impl FnOnce(f64) -> String) -> Self {
+        match number {
+            Some(number) => Self::number(text(number), number),
+            None => Self::number(NOTHING.to_owned(), -1.0),
+        }
+    }
+
+    fn count(count: u64) -> Self {
+        Self::number(count.to_string(), count as f64)
+    }
+
+    /// Events per second.
+    fn rate(count: u64, seconds: f64) -> Self {
+        let rate = count as f64 / seconds;
+        let text = if count == 0 {
+            "0".to_owned()
+        } else if rate < 9.95 {
+            format!("{rate:.1}")
+        } else {
+            format!("{rate:.0}")
+        };
+        Self::number(text, rate)
+    }
+
+    /// Bytes per second.
+    fn bytes_rate(count: u64, seconds: f64) -> Self {
+        let rate = count as f64 / seconds;
+        Self::number(bytes(rate as u64), rate)
+    }
+
+    /// Time in % of the interval, or the range in which it lies.
+    fn busy(busy: &Busy, seconds: f64) -> Self {
+        let [least, most] = [busy.least_ns, busy.most_ns].map(|ns| percent(ns, seconds));
+        if let Some(ns) = busy.ns {
+            let share = percent(ns, seconds);
+            return Self::number(format!("{share:.1}"), share);
+        }
+        let (from, to) = (format!("{least:.0}"), format!("{most:.0}"));
+        let text = if from == to {
+            to
+        } else {
+            format!("{from}-{to}")
+        };
+        Self::number(text, most)
+    }
+}
+
+pub(crate) fn gpu(row: &GpuRow, seconds: f64) -> Vec<Cell> {
+    let active = row.active_ns.map(|ns| percent(ns, seconds));
     vec![
-        row.name.clone(),
-        busy(&row.busy, seconds),
-        match (row.active_ns, row.active_error_ns) {
-            (Some(active), Some(error)) => {
-                let [active, error] = [active, error].map(|ns| percent(ns, seconds));
-                format!("{active:.1} +-{error:.1}")
+        Cell::name(row.name.clone()),
+        Cell::busy(&row.busy, seconds),
+        Cell::known(active, |active| {
+            let error = percent(row.active_error_ns.unwrap_or_default(), seconds);
+            format!("{active:.1} +-{error:.1}")
+        }),
+        Cell::rate(row.kernels, seconds),
+        Cell::bytes_rate(row.copied_bytes, seconds),
+        Cell::known(row.vram_used_bytes.map(|used| used as f64), |used| {
+            let used = bytes(used as u64);
+            match row.vram_total_bytes {
+                Some(total) => format!("{used} of {}", bytes(total)),
+                None => used,
             }
-            _ => NOTHING.to_owned(),
-        },
-        rate(row.kernels, seconds),
-        bytes_rate(row.copied_bytes, seconds),
-        vram,
-        row.power_w
-            .map_or_else(|| NOTHING.to_owned(), |watts| format!("{watts:.0} W")),
-        row.clock_mhz
-            .map_or_else(|| NOTHING.to_owned(), |mhz| format!("{mhz:.0} MHz")),
+        }),
+        Cell::known(row.power_w, |watts| format!("{watts:.0} W")),
+        Cell::known(row.clock_mhz, |mhz| format!("{mhz:.0} MHz")),
     ]
 }
 
-pub(crate) fn process(row: &ProcessRow, seconds: f64) -> Vec<String> {
-    let latency = row.launch_latency_ns.map_or_else(
-        || NOTHING.to_owned(),
-        |latency| {
-            let [p50, p99] = [latency.p50, latency.p99].map(|ns| duration(ns as f64));
-            format!("{p50}/{p99}")
-        },
+pub(crate) fn process(row: &ProcessRow, seconds: f64) -> Vec<Cell> {
+    let latency = row.launch_latency_ns;
+    let vram = row.vram_bytes.map(|bytes| bytes as f64);
+    let identity = row.identity.as_ref();
+    let user = identity.map(|identity| identity.user.clone());
+    let places = identity.map(|identity| identity.places().join(", "));
+    vec![
+        Cell::count(row.pid.into()),
+        Cell::name(row.command.clone()),
+        Cell::busy(&row.busy, seconds),
+        Cell::rate(row.kernels, seconds),
+        Cell::count(row.pending),
+        Cell::rate(row.calls, seconds),
+        Cell::rate(row.failed_calls, seconds),
+        Cell::bytes_rate(row.copied_bytes, seconds),
+        Cell::known(vram, |vram| bytes(vram as u64)),
+        Cell::known(latency.map(|latency| latency.p50 as f64), |p50| {
+            let p99 = latency.map_or(0.0, |latency| latency.p99 as f64);
+            format!("{}/{}", duration(p50), duration(p99))
+        }),
+        Cell::name(or_nothing(user)),
+        Cell::name(or_nothing(places)),
+    ]
+}
+
+pub(crate) fn kernel(row: &KernelRow, seconds: f64) -> Vec<Cell> {
+    let share = (row.known > 0).then(|| percent(row.total_ns, seconds));
+    vec![
+        Cell::count(row.pid.into()),
+        Cell::name(row.name.clone()),
+        Cell::rate(row.calls, seconds),
+        Cell::known(share, |share| {
+            let least = if row.known < row.calls { ">= " } else { "" };
+            format!("{least}{share:.1}")
+        }),
+        Cell::known(row.mean_ns, |mean| {
+            if row.mean_error_ns > 0.0 {
+                with_error(mean, row.mean_error_ns)
+            } else {
+                duration(mean)
+            }
+        }),
+    ]
+}
+
+pub(crate) fn function(row: &FunctionRow, seconds: f64) -> Vec<Cell> {
+    let (share, mean) = (
+        percent(row.total_ns, seconds),
+        row.total_ns as f64 / row.calls.max(1) as f64,
     );
     vec![
-        row.pid.to_string(),
-        row.command.clone(),
-        busy(&row.busy, seconds),
-        rate(row.kernels, seconds),
-        row.pending.to_string(),
-        rate(row.calls, seconds),
-        rate(row.failed_calls, seconds),
-        bytes_rate(row.copied_bytes, seconds),
-        row.vram_bytes.map_or_else(|| NOTHING.to_owned(), bytes),
-        latency,
-        or_nothing(row.identity.as_ref().map(|identity| identity.user.clone())),
-        or_nothing(
-            row.identity
-                .as_ref()
-                .map(|identity| identity.places().join(", ")),
-        ),
-    ]
-}
-
-pub(crate) fn kernel(row: &KernelRow, seconds: f64) -> Vec<String> {
-    let time = if row.known == 0 {
-        NOTHING.to_owned()
-    } else {
-        let least = if row.known < row.calls { ">= " } else { "" };
-        format!("{least}{:.1}", percent(row.total_ns, seconds))
-    };
-    let mean = match row.mean_ns {
-        None => NOTHING.to_owned(),
-        Some(mean) if row.mean_error_ns > 0.0 => with_error(mean, row.mean_error_ns),
-        Some(mean) => duration(mean),
-    };
-    vec![
-        row.pid.to_string(),
-        row.name.clone(),
-        rate(row.calls, seconds),
-        time,
-        mean,
-    ]
-}
-
-pub(crate) fn function(row: &FunctionRow, seconds: f64) -> Vec<String> {
-    vec![
-        row.pid.to_string(),
-        row.name.clone(),
-        rate(row.calls, seconds),
-        rate(row.failed, seconds),
-        format!("{:.1}", percent(row.total_ns, seconds)),
-        duration(row.total_ns as f64 / row.calls.max(1) as f64),
+        Cell::count(row.pid.into()),
+        Cell::name(row.name.clone()),
+        Cell::rate(row.calls, seconds),
+        Cell::rate(row.failed, seconds),
+        Cell::number(format!("{share:.1}"), share),
+        Cell::number(duration(mean), mean),
     ]
 }
 
@@ -147,34 +213,4 @@ fn or_nothing(text: Option<String>) -> String {
 /// Part of the interval, %.
 fn percent(ns: u64, seconds: f64) -> f64 {
     ns as f64 / (seconds * 1e9) * 100.0
-}
-
-/// The time in % of the interval, or the range in which it lies.
-fn busy(busy: &Busy, seconds: f64) -> String {
-    if let Some(ns) = busy.ns {
-        return format!("{:.1}", percent(ns, seconds));
-    }
-    let [least, most] =
-        [busy.least_ns, busy.most_ns].map(|ns| format!("{:.0}", percent(ns, seconds)));
-    if least == most {
-        least
-    } else {
-        format!("{least}-{most}")
-    }
-}
-
-/// A number per second.
-fn rate(count: u64, seconds: f64) -> String {
-    let rate = count as f64 / seconds;
-    if count == 0 {
-        "0".to_owned()
-    } else if rate < 9.95 {
-        format!("{rate:.1}")
-    } else {
-        format!("{rate:.0}")
-    }
-}
-
-fn bytes_rate(count: u64, seconds: f64) -> String {
-    bytes((count as f64 / seconds) as u64)
 }

@@ -3,18 +3,20 @@
 //! It needs no colours. 80 columns and 24 lines suffice; columns that do not fit are left out, from
 //! the right.
 
+use std::cmp::Ordering;
+
 use gputrace_text::{Line, tables::Align};
 use ratatui::{
     Frame,
     layout::{Constraint, Layout, Rect},
     style::{Modifier, Style},
     text::Line as Text,
-    widgets::{Cell, Clear, Paragraph, Row, Table, TableState},
+    widgets::{self, Clear, Paragraph, Row, Table, TableState},
 };
 
 use crate::{
-    page,
-    rows::{FUNCTIONS, GPUS, Heading, KERNELS, PROCESSES, function, gpu, kernel, process},
+    page::{self, texts},
+    rows::{Cell, FUNCTIONS, GPUS, Heading, KERNELS, PROCESSES, function, gpu, kernel, process},
     snapshot::Snapshot,
 };
 
@@ -121,10 +123,10 @@ pub(crate) struct Screen {
     shows_help: bool,
 }
 
-/// A row of a table: its process, its cells, and the numbers by which it is sorted.
+/// A row of a table: its process, and its cells.
 struct Shown {
     pid: u32,
-    cells: Vec<String>,
+    cells: Vec<Cell>,
 }
 
 impl Screen {
@@ -231,17 +233,24 @@ impl Screen {
         };
         rows.retain(|row| self.pid.is_none_or(|pid| row.pid == pid));
         if !self.filter.is_empty() {
-            rows.retain(|row| row.cells.iter().any(|cell| cell.contains(&self.filter)));
+            rows.retain(|row| {
+                row.cells
+                    .iter()
+                    .any(|cell| cell.text.contains(&self.filter))
+            });
         }
         if let Some(column) = self.sorted {
-            let cell = |row: &Shown| row.cells.get(column).cloned().unwrap_or_default();
-            let is_name = matches!(self.tab.heading().get(column), Some((_, Align::Left)));
-            if is_name {
-                rows.sort_by_key(cell);
-            } else {
-                // Stable: rows with the same number stay in the snapshot's order.
-                rows.sort_by(|one, other| number(&cell(other)).total_cmp(&number(&cell(one))));
-            }
+            // Stable: equal rows stay in the snapshot's order. Names go up, numbers down.
+            rows.sort_by(|one, other| {
+                let [one, other] = [one, other].map(|row| row.cells.get(column));
+                match (one, other) {
+                    (Some(one), Some(other)) => match (one.number, other.number) {
+                        (Some(one), Some(other)) => other.total_cmp(&one),
+                        _ => one.text.cmp(&other.text),
+                    },
+                    _ => Ordering::Equal,
+                }
+            });
         }
         rows
     }
@@ -270,10 +279,15 @@ impl Screen {
         let text = format!("gputrace top  {}{frozen}", page::title(snapshot));
         frame.render_widget(Paragraph::new(text), title);
         let seconds = page::seconds(snapshot);
-        let rows: Vec<Vec<String>> = snapshot.gpus.iter().map(|row| gpu(row, seconds)).collect();
+        let gpus = snapshot.gpus.iter();
+        let rows: Vec<Vec<String>> = gpus.map(|row| texts(gpu(row, seconds))).collect();
         draw_table(frame, gpu_area, &GPUS, &rows, None, None);
         frame.render_widget(Paragraph::new(self.tabs()), tabs);
-        let rows: Vec<Vec<String>> = self.rows().into_iter().map(|row| row.cells).collect();
+        let rows: Vec<Vec<String>> = self
+            .rows()
+            .into_iter()
+            .map(|row| texts(row.cells))
+            .collect();
         let chosen = self.row.min(rows.len().saturating_sub(1));
         draw_table(
             frame,
@@ -321,38 +335,12 @@ impl Screen {
     }
 }
 
-fn shown<T>(rows: &[T], cells: impl Fn(&T) -> (u32, Vec<String>)) -> Vec<Shown> {
+fn shown<T>(rows: &[T], cells: impl Fn(&T) -> (u32, Vec<Cell>)) -> Vec<Shown> {
     let of = |row| {
         let (pid, cells) = cells(row);
         Shown { pid, cells }
     };
     rows.iter().map(of).collect()
-}
-
-/// The number with which a cell begins, in its smallest unit; of a range, the larger end. A cell
-/// without a number comes last.
-pub(crate) fn number(cell: &str) -> f64 {
-    let text = cell.trim_start_matches(">= ");
-    let text = match text.rsplit_once('-') {
-        Some((least, most)) if least.parse::<f64>().is_ok() => most,
-        _ => text.split(['/']).next().unwrap_or(text),
-    };
-    let end = text
-        .find(|c: char| !c.is_ascii_digit() && c != '.')
-        .unwrap_or(text.len());
-    let (number, rest) = text.split_at(end);
-    let Ok(number) = number.parse::<f64>() else {
-        return -1.0;
-    };
-    let unit = rest.split_whitespace().find(|word| !word.starts_with("+-"));
-    let factor = match unit.unwrap_or_default() {
-        "us" | "kB" => 1e3,
-        "ms" | "MB" => 1e6,
-        "s" | "GB" => 1e9,
-        "TB" => 1e12,
-        _ => 1.0,
-    };
-    number * factor
 }
 
 /// Draws a table; `chosen` is the row to mark, `sorted` the column by which it is sorted.
@@ -377,7 +365,7 @@ fn draw_table(
         let width = widths.get(column).copied().unwrap_or_default().into();
         let text = gputrace_text::tables::clipped(&text, width).into_owned();
         let line = Text::from(text);
-        Cell::from(match heading.get(column) {
+        widgets::Cell::from(match heading.get(column) {
             Some((_, Align::Right)) => line.right_aligned(),
             _ => line,
         })
@@ -454,7 +442,7 @@ fn draw_help(frame: &mut Frame<'_>, area: Rect) {
         Constraint::Length(lines.saturating_add(2)),
     );
     frame.render_widget(Clear, place);
-    let block = ratatui::widgets::Block::bordered().title("Keys");
+    let block = widgets::Block::bordered().title("Keys");
     let text: Vec<Text<'_>> = HELP.iter().map(|line| Text::from(*line)).collect();
     frame.render_widget(Paragraph::new(text).block(block), place);
 }
