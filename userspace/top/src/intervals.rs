@@ -7,7 +7,7 @@ use gputrace_capture::{gpu::AgentKind, meta::ClockSnapshot};
 use gputrace_export::{functions::Functions, gpu::Gpus};
 use gputrace_timeline::{
     event::{CallEnd, Event, LifetimeChange, PendingQueue, ProcessInfo},
-    gpu::{ActivityState, GpuTime},
+    gpu::{ActivityState, GpuTime, Quality},
     has_failed,
 };
 
@@ -32,7 +32,7 @@ pub(crate) struct Intervals {
     /// When the next interval begins.
     next: u64,
     /// When the earliest call or kernel began that was seen in the first interval; `None` after
-    /// that interval, and where only the last one is shown. Before that time probes were being attached, and nothing could be seen.
+    /// that interval. Before that time probes were being attached, and nothing could be seen.
     seen_from: Option<u64>,
     clocks: ClockSnapshot,
     functions: Functions,
@@ -54,7 +54,7 @@ impl Intervals {
             is_once,
             open: VecDeque::new(),
             next: 0,
-            seen_from: (!is_once).then_some(u64::MAX),
+            seen_from: Some(u64::MAX),
             clocks: ClockSnapshot::default(),
             functions: Functions::default(),
             gpus: Gpus::default(),
@@ -96,7 +96,7 @@ impl Intervals {
                 }
             }
             Event::Dispatch(dispatch) => {
-                self.seen(dispatch.time.begin_window.earliest);
+                self.seen(begun(&dispatch.time));
                 let gpus = std::mem::take(&mut self.gpus);
                 let node = gpus.node_of(dispatch);
                 self.busy(dispatch.origin.pid, node, &dispatch.time);
@@ -193,8 +193,10 @@ impl Intervals {
         if let Some(last) = self.open.back_mut() {
             last.end = last.end.min(time.max(last.begin.saturating_add(1)));
             if self.is_once {
-                // The time before was spent on attaching.
-                last.begin = last.begin.max(last.end.saturating_sub(self.length));
+                // The time before was spent on attaching, unless something was seen already.
+                let asked = last.end.saturating_sub(self.length);
+                let from = self.seen_from.take().unwrap_or(u64::MAX).min(asked);
+                last.begin = last.begin.max(from);
             }
         }
         self.next = u64::MAX;
@@ -271,6 +273,15 @@ impl Intervals {
         };
         self.lost.now = 0;
         Some(snapshot)
+    }
+}
+
+/// When a kernel had begun, as far as it was seen: one that was submitted before gputrace attached
+/// may have begun long before.
+fn begun(time: &GpuTime) -> u64 {
+    match time.quality {
+        Quality::Exact => time.begin,
+        _ => time.begin_window.latest.unwrap_or(time.end),
     }
 }
 

@@ -553,3 +553,18 @@ fn bytes_of_a_terminal_are_keys() {
         assert_eq!(keys(bytes), expected, "{bytes:?}");
     }
 }
+
+#[test]
+fn one_interval_has_the_length_asked_for_and_all_that_was_seen() {
+    for (seen, expected) in [(70, 50), (20, 20)] {
+        let mut intervals = begun(50 * MS, true);
+        let at = START + seen * MS;
+        intervals.event(&Event::Call(call(1, at, at + MS)));
+        intervals.event(&account(START + 100 * MS, true, 0));
+        let shown: Vec<(u64, u64)> = rest(&mut intervals)
+            .iter()
+            .map(|one| ((one.begin - START) / MS, (one.end - START) / MS))
+            .collect();
+        assert_eq!(shown, [(expected, 100)]);
+    }
+}
