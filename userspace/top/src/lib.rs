@@ -1,8 +1,8 @@
 //! `gputrace top`: who uses the GPUs now, and how.
 //!
 //! [`TopView`] takes the events of a recording while it is made. It adds them up in intervals
-//! ([`interval`]), turns each interval that is over into a [`Snapshot`], and shows that on a screen
-//! ([`screen`]), as text ([`page`]) or as a line of JSON. An interval is shown [`DELAY`] after its end, because the end
+//! ([`interval`]) and turns each interval that is over into a [`Snapshot`]. It shows that on a screen
+//! ([`screen`]), as text ([`page`]) or as a line of JSON, [`DELAY`] after the interval's end: the end
 //! of a kernel becomes known later than it happens.
 //!
 //! Nothing is guessed: what is not known of a kernel's time widens the range in which a GPU's use

@@ -330,7 +330,7 @@ impl Screen {
         if self.is_typing {
             "type a text; Enter: done, Escape: no filter"
         } else {
-            "q end  ? help  Tab table  Enter process  Esc all  s sort  / filter  Space hold"
+            "q end  ? help  Tab table  Enter process  Esc all  s sort  / filter  Space freeze"
         }
     }
 }
