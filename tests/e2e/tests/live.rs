@@ -14,21 +14,28 @@ fn lines_that_cannot_be_written_are_a_failure() {
     let Some(bench) = Bench::privileged() else {
         return;
     };
-    let full = OpenOptions::new().write(true).open("/dev/full");
-    let output = bench
-        .gputrace_bare()
-        .args(["-f", "text", "-o", "-", "--"])
-        .arg(bench.program("hip_calls"))
-        .args(["single", "3"])
-        .stdout(full.expect("/dev/full"))
-        .stderr(Stdio::piped())
-        .spawn()
-        .and_then(std::process::Child::wait_with_output)
-        .expect("gputrace");
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(8), "{said}");
-    let cause = "standard output cannot be written: No space left on device";
-    assert!(said.contains(cause), "{said}");
+    for options in [
+        &["-f", "text", "-o", "-"][..],
+        &["top", "--format", "text"],
+        &["top", "--format", "json"],
+    ] {
+        let full = OpenOptions::new().write(true).open("/dev/full");
+        let output = bench
+            .gputrace_bare()
+            .args(options)
+            .arg("--")
+            .arg(bench.program("hip_calls"))
+            .args(["single", "3"])
+            .stdout(full.expect("/dev/full"))
+            .stderr(Stdio::piped())
+            .spawn()
+            .and_then(std::process::Child::wait_with_output)
+            .expect("gputrace");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(8), "{options:?}: {said}");
+        let cause = "standard output cannot be written: No space left on device";
+        assert!(said.contains(cause), "{options:?}: {said}");
+    }
 }
 
 #[test]
