@@ -6,6 +6,7 @@
 //! * [`mod@bench`]: a temporary directory, the built workloads (`tests/workloads`) and the binary
 //!   under test; skips the test, and prints the reason, if root or BPF are not available;
 //! * [`process`]: a running program, its output as lines to wait for, and deadlines for everything;
+//! * [`terminal`]: a program on a terminal, where a test types keys and hangs up;
 //! * [`calllog`]: the log in which each workload records every call that it makes: the ground
 //!   truth;
 //! * [`trace`]: the recording, read from the capture;
@@ -35,10 +36,12 @@ pub mod csvout;
 pub mod formats;
 pub mod kernel;
 pub mod process;
+pub mod terminal;
 pub mod trace;
 
 pub use bench::{Bench, Outputs};
 pub use calllog::CallLog;
 pub use compare::{Comparison, compare};
 pub use process::Running;
+pub use terminal::Terminal;
 pub use trace::Trace;

@@ -201,7 +201,7 @@ impl Lines {
 
 /// Resets signals for a program to the defaults, as if started from a terminal. Tests may run in
 /// the background of a script, whose shell makes them ignore Ctrl-C, or under `nohup`.
-fn signals_by_default() -> std::io::Result<()> {
+pub(crate) fn signals_by_default() -> std::io::Result<()> {
     for signal in [libc::SIGINT, libc::SIGQUIT, libc::SIGHUP] {
         // SAFETY: async-signal-safe.
         unsafe { libc::signal(signal, libc::SIG_DFL) };

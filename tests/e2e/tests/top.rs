@@ -1,29 +1,19 @@
 //! `gputrace top`: its screen, and what it refuses.
 
-use std::{process::Command, time::Duration};
-
-use gputrace_e2e::{Bench, Running, process::eventually};
+use gputrace_e2e::{Bench, Terminal};
 use rustix::process::Signal;
 
-/// Runs `gputrace top` on a terminal of 80 columns and 24 lines that `script` makes.
-fn on_a_terminal(bench: &Bench, options: &str) -> Running {
-    let bare = bench.gputrace_bare();
-    let binary = bare.get_program().display();
-    let shell = format!("stty rows 24 cols 80; exec {binary} top {options}");
-    let mut command = Command::new("script");
-    command.args(["-qefc", &shell, "/dev/null"]);
-    for (name, value) in bare.get_envs() {
-        if let Some(value) = value {
-            command.env(name, value);
-        }
-    }
-    Running::start("script", &mut command)
-}
+/// What a terminal is sent when a screen is left.
+const LEFT: &str = "\u{1b}[?1049l";
 
-/// Waits until the terminal was sent `word`. A screen has no lines that end, and only what changes
-/// is sent: words, but not the spaces between them.
-fn wait_for(top: &Running, word: &str) {
-    eventually(word, Duration::from_mins(1), || top.stdout().contains(word));
+/// The exit status of a Rust program that has panicked.
+const PANICKED: i32 = 101;
+
+/// Runs `gputrace top` on a terminal, for one process.
+fn on_a_terminal(bench: &Bench, pid: u32) -> Terminal {
+    let mut command = bench.gputrace_bare();
+    command.args(["top", "-p", &pid.to_string()]);
+    Terminal::start(command)
 }
 
 #[test]
@@ -32,21 +22,19 @@ fn a_screen_shows_who_calls_and_obeys_keys() {
         return;
     };
     let mut program = bench.start(&["hip_calls", "loop", "500"]);
-    let mut top = on_a_terminal(&bench, &format!("-p {}", program.pid()));
+    let mut top = on_a_terminal(&bench, program.pid());
     // It comes with the first interval, in which the program called.
-    wait_for(&top, &program.pid().to_string());
-    wait_for(&top, "hip_calls");
+    top.wait_for(&program.pid().to_string());
+    top.wait_for("hip_calls");
     // The table of functions, and those of this process alone.
-    top.send("3");
-    wait_for(&top, "hipModuleLaunchKernel");
-    top.send("q");
+    top.press("3\r");
+    top.wait_for("hipModuleLaunchKernel");
+    top.press("q");
     let status = top.wait();
-    assert!(status.success(), "{status}: {}", top.describe());
-    let text = top.stdout();
+    let text = top.text();
+    assert!(status.success(), "{status}: {text:?}");
     // The screen is left, and what was recorded is told after that.
-    let (_, after) = text
-        .rsplit_once("\u{1b}[?1049l")
-        .expect("the alternate screen is left");
+    let (_, after) = text.rsplit_once(LEFT).expect("the screen is left");
     assert!(after.contains("none lost"), "{after}");
     assert!(program.is_running());
     program.close_stdin();
@@ -59,23 +47,30 @@ fn a_terminal_is_restored_when_gputrace_is_ended() {
         return;
     };
     let mut program = bench.start(&["hip_calls", "loop", "500"]);
-    let mut top = on_a_terminal(&bench, &format!("-p {}", program.pid()));
-    wait_for(&top, "hip_calls");
-    let children = Command::new("pgrep")
-        .args(["-P", &top.pid().to_string()])
-        .output()
-        .expect("pgrep");
-    let child = String::from_utf8_lossy(&children.stdout);
-    let child = child
-        .trim()
-        .parse()
-        .ok()
-        .and_then(rustix::process::Pid::from_raw);
-    let child = child.expect("gputrace below script");
-    rustix::process::kill_process(child, Signal::TERM).expect("gputrace runs");
+    let mut top = on_a_terminal(&bench, program.pid());
+    top.wait_for("hip_calls");
+    top.signal(Signal::TERM);
     top.wait();
-    let text = top.stdout();
-    assert!(text.contains("\u{1b}[?1049l"), "{text:?}");
+    let text = top.text();
+    assert!(text.contains(LEFT), "{text:?}");
+    program.close_stdin();
+    program.finish();
+}
+
+#[test]
+fn a_screen_ends_with_its_terminal() {
+    let Some(bench) = Bench::privileged() else {
+        return;
+    };
+    let mut program = bench.start(&["hip_calls", "loop", "500"]);
+    let mut top = on_a_terminal(&bench, program.pid());
+    top.wait_for("hip_calls");
+    // It ends by itself, and is not killed. Its last words cannot be written, which may be a
+    // failure.
+    let status = top.hang_up();
+    let code = status.code();
+    assert!(code.is_some_and(|code| code != PANICKED), "{status}");
+    assert!(program.is_running());
     program.close_stdin();
     program.finish();
 }
