@@ -1,7 +1,8 @@
 #!/bin/sh
-# Builds the programs that use a GPU: `build.sh OUTDIR [ROOT [OBJECTS]]`. ROOT is the root of another Debian release
-# whose ROCm they are to run with; they are still compiled by this one's hipcc. OBJECTS keeps what is compiled, which
-# several roots can share; without it, OUTDIR/objects does.
+# Builds the programs that use a GPU: `build.sh OUTDIR [ROOT [OBJECTS [SOURCE]]]`. ROOT is the root
+# of another Debian release whose ROCm they are to run with; they are still compiled by this one's
+# hipcc. OBJECTS keeps what is compiled, which several roots can share; without it, OUTDIR/objects
+# does. With SOURCE, only what is made of it is built.
 #
 # Safe to run again: only what is older than its sources is built. Needs g++ and Debian's ROCm:
 #   apt-get install g++ hipcc libamdhip64-dev libhsa-runtime-dev rocm-device-libs
@@ -12,21 +13,30 @@ if [ "${GPUTRACE_WORKLOADS_BUILT:-}" = 1 ]; then
     exit 0
 fi
 
-out=${1:?usage: build.sh OUTDIR [ROOT [OBJECTS]]}
+out=${1:?usage: build.sh OUTDIR [ROOT [OBJECTS [SOURCE]]]}
 root=${2:-}
 objects=${3:-$out/objects}
+source=${4:-}
 cd "$(dirname "$0")"
-mkdir -p "$out" "$objects"
+self=./build.sh
 
-for tool in g++ hipcc; do
-    if ! command -v "$tool" >/dev/null 2>&1; then
-        echo "$0: $tool is missing; on Debian and Ubuntu:" >&2
-        echo "  sudo apt-get install g++ hipcc libamdhip64-dev libhsa-runtime-dev rocm-device-libs" >&2
-        exit 1
-    fi
-done
+if [ -z "$source" ]; then
+    mkdir -p "$out" "$objects"
+    for tool in g++ hipcc; do
+        if ! command -v "$tool" >/dev/null 2>&1; then
+            echo "$0: $tool is missing; on Debian and Ubuntu:" >&2
+            echo "  sudo apt-get install g++ hipcc libamdhip64-dev libhsa-runtime-dev" \
+                "rocm-device-libs" >&2
+            exit 1
+        fi
+    done
+    # As many at a time as there are processors.
+    printf '%s\n' *.cpp module.hip | xargs -n 1 -P "$(nproc)" $self "$out" "$root" "$objects"
+    exit
+fi
 
-# One code object for each GPU that the tests make up. The environment keeps hipcc from looking for one.
+# One code object for each GPU that the tests make up. The environment keeps hipcc from looking for
+# one.
 targets="--offload-arch=gfx906 --offload-arch=gfx1030"
 hip="env HCC_AMDGPU_TARGET=gfx906 hipcc $targets -std=c++17 -O1 -g -pthread -Wall -Wextra"
 cxx="g++ -std=c++17 -O1 -g -pthread -Wall -Wextra -Wno-missing-field-initializers"
@@ -48,8 +58,9 @@ for file in "$libraries"/libhiprtc.so.[7-9]; do
     [ ! -e "$file" ] || hiprtc=$file
 done
 
-# make TARGET SOURCE... -- COMMAND...: runs the command, with `-o` and a file beside the target, if a source is newer.
-# The file is renamed then: two builds at the same time do no harm.
+# make TARGET SOURCE... -- COMMAND...: runs the command, with `-o` and a file beside the target, if
+# a source is newer. The file is renamed then: two builds at the same time do no harm. What the
+# command says is kept until it has ended, since others are saying something meanwhile.
 make() {
     target=$1
     shift
@@ -59,39 +70,46 @@ make() {
         shift
     done
     shift
-    if [ -n "$stale" ]; then
-        echo "  building ${target##*/}" >&2
-        "$@" -o "$target.$$"
-        mv "$target.$$" "$target"
+    [ -n "$stale" ] || return 0
+    echo "  building ${target##*/}" >&2
+    failed=
+    said=$("$@" -o "$target.$$" 2>&1) || failed="$self: cannot build ${target##*/}"
+    [ -z "$said" ] || printf '%s\n' "$said" >&2
+    if [ -n "$failed" ]; then
+        echo "$failed" >&2
+        # With this status, xargs starts no more.
+        exit 255
     fi
+    mv "$target.$$" "$target"
 }
 
-self=./build.sh
-for source in *.cpp; do
-    name=${source%.cpp}
-    object=$objects/$name.o
-    case $name in
-    hsa_*)
-        make "$object" $self "$source" hsa.hpp -- $cxx -c "$source"
-        make "$out/$name" "$object" "$hsa" -- g++ "$object" "$hsa" -ldl $elsewhere
-        ;;
-    gemm)
-        # rocBLAS is an optional part of a release.
-        [ -e "$rocblas" ] || continue
-        make "$object" $self "$source" said.hpp -- $hip -c "$source"
-        make "$out/$name" "$object" "$rocblas" -- g++ -pthread "$object" "$rocblas" "$amdhip" -ldl $elsewhere
-        ;;
-    rtc)
-        make "$object" $self "$source" said.hpp -- $hip -c "$source"
-        make "$out/$name" "$object" "$amdhip" -- \
-            g++ -pthread "$object" "$amdhip" ${hiprtc:+"$hiprtc"} -ldl $elsewhere
-        ;;
-    *)
-        make "$object" $self "$source" said.hpp -- $hip -c "$source"
-        make "$out/$name" "$object" "$amdhip" -- g++ -pthread "$object" "$amdhip" -ldl $elsewhere
-        ;;
-    esac
-done
-make "$objects/module.hsaco" $self module.hip -- $hip --genco module.hip
-make "$objects/module-gfx906.hsaco" $self module.hip -- \
-    env HCC_AMDGPU_TARGET=gfx906 hipcc --offload-arch=gfx906 --genco --no-gpu-bundle-output module.hip
+name=${source%.*}
+object=$objects/$name.o
+case $source in
+module.hip)
+    make "$objects/$name.hsaco" $self "$source" -- $hip --genco "$source"
+    make "$objects/$name-gfx906.hsaco" $self "$source" -- \
+        env HCC_AMDGPU_TARGET=gfx906 hipcc --offload-arch=gfx906 \
+        --genco --no-gpu-bundle-output "$source"
+    ;;
+hsa_*)
+    make "$object" $self "$source" hsa.hpp -- $cxx -c "$source"
+    make "$out/$name" "$object" "$hsa" -- g++ "$object" "$hsa" -ldl $elsewhere
+    ;;
+gemm.cpp)
+    # rocBLAS is an optional part of a release.
+    [ -e "$rocblas" ] || exit 0
+    make "$object" $self "$source" said.hpp -- $hip -c "$source"
+    make "$out/$name" "$object" "$rocblas" -- \
+        g++ -pthread "$object" "$rocblas" "$amdhip" -ldl $elsewhere
+    ;;
+rtc.cpp)
+    make "$object" $self "$source" said.hpp -- $hip -c "$source"
+    make "$out/$name" "$object" "$amdhip" -- \
+        g++ -pthread "$object" "$amdhip" ${hiprtc:+"$hiprtc"} -ldl $elsewhere
+    ;;
+*)
+    make "$object" $self "$source" said.hpp -- $hip -c "$source"
+    make "$out/$name" "$object" "$amdhip" -- g++ -pthread "$object" "$amdhip" -ldl $elsewhere
+    ;;
+esac
