@@ -1,7 +1,5 @@
 //! Options about summaries.
 
-use std::io;
-
 use clap::{ArgAction, Args, ValueEnum};
 use gputrace_analysis::summary::tables::{DomainGroup, TableOptions, Units};
 use gputrace_export::OutputError;
@@ -126,7 +124,7 @@ impl SummaryArgs {
             return stdout::print(text);
         }
         match terminal::write(&mut terminal::stderr().lock(), text) {
-            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
+            Err(error) if !terminal::is_unread(&error, &terminal::stderr()) => Err(error.into()),
             _ => Ok(()),
         }
     }

@@ -38,6 +38,7 @@ use std::{
     sync::Arc,
 };
 
+use gputrace_text::terminal;
 use rustix::{
     fs::{AtFlags, Gid, Mode, OFlags, Uid},
     io::Errno,
@@ -178,7 +179,7 @@ impl OutputError {
     /// Whether the reader of standard output has gone away.
     #[must_use]
     pub fn is_closed_pipe(&self) -> bool {
-        matches!(self, Self::Stdout { source } if source.kind() == io::ErrorKind::BrokenPipe)
+        matches!(self, Self::Stdout { source } if terminal::is_unread(source, &terminal::stdout()))
     }
 }
 

@@ -2,8 +2,9 @@
 
 use std::{
     fmt::Write as _,
+    fs::File,
     io::{self, IsTerminal as _, Stderr, Stdout, Write},
-    os::fd::AsFd,
+    os::{fd::AsFd, unix::fs::FileTypeExt as _},
 };
 
 use crate::{Escaping, Line};
@@ -28,6 +29,20 @@ pub fn stderr() -> Stderr {
 pub fn columns(stream: &impl AsFd) -> Option<usize> {
     let (terminal_size::Width(columns), _) = terminal_size::terminal_size_of(stream)?;
     Some(usize::from(columns))
+}
+
+/// Whether `stream` could not be written because nobody reads it any more: its pipe is closed, or
+/// its terminal.
+#[must_use]
+pub fn is_unread(error: &io::Error, stream: &impl AsFd) -> bool {
+    /// `EIO` of `errno.h`: what a terminal returns that was hung up, and a disk that is broken.
+    const EIO: i32 = 5;
+    let is_device = || {
+        let file = stream.as_fd().try_clone_to_owned().map(File::from);
+        let metadata = file.and_then(|file| file.metadata());
+        metadata.is_ok_and(|metadata| metadata.file_type().is_char_device())
+    };
+    error.kind() == io::ErrorKind::BrokenPipe || error.raw_os_error() == Some(EIO) && is_device()
 }
 
 /// Shows a line on standard error. Errors are ignored, because the reader may be gone.

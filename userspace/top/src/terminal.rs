@@ -1,11 +1,14 @@
 //! The terminal on which the screen is shown, and its keys.
 
 use std::{
+    cell::Cell,
     io::{self, Write},
+    rc::Rc,
     sync::atomic::{AtomicBool, Ordering},
 };
 
-use gputrace_text::terminal::stdout;
+use gputrace_export::OutputError;
+use gputrace_text::terminal::{is_unread, stdout};
 
 use ratatui::{
     Terminal,
@@ -36,9 +39,53 @@ pub fn restore() {
     }
 }
 
+/// Writes as long as the terminal is there. Afterwards, what is written is dropped: ratatui panics
+/// if it can neither restore the cursor nor say so.
+struct UntilGone {
+    out: Box<dyn Write>,
+    is_gone: Rc<Cell<bool>>,
+}
+
+impl Write for UntilGone {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.is_gone.get() {
+            return Ok(bytes.len());
+        }
+        let written = self.out.write(bytes);
+        unless_gone(written, bytes.len(), &self.is_gone)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        if self.is_gone.get() {
+            return Ok(());
+        }
+        let flushed = self.out.flush();
+        unless_gone(flushed, (), &self.is_gone)
+    }
+}
+
+/// The result of an access to the terminal; `otherwise`, if it is gone, which is then noted.
+fn unless_gone<T>(result: io::Result<T>, otherwise: T, is_gone: &Cell<bool>) -> io::Result<T> {
+    match result {
+        Err(error) if is_gone_of(&error) => {
+            is_gone.set(true);
+            Ok(otherwise)
+        }
+        result => result,
+    }
+}
+
+/// Whether an error says that the terminal is gone.
+fn is_gone_of(error: &io::Error) -> bool {
+    // Errors of standard output are typed, inside those of the system.
+    let output = error.get_ref().and_then(|inner| inner.downcast_ref());
+    is_unread(error, &stdout()) || output.is_some_and(OutputError::is_closed_pipe)
+}
+
 /// A terminal that shows a screen. Dropping it restores what was there before.
 pub(crate) struct Shown {
-    terminal: Terminal<CrosstermBackend<Box<dyn Write>>>,
+    terminal: Terminal<CrosstermBackend<UntilGone>>,
+    is_gone: Rc<Cell<bool>>,
     screen: Screen,
 }
 
@@ -48,7 +95,12 @@ impl Shown {
     /// # Errors
     ///
     /// When it is no terminal, or cannot be written.
-    pub(crate) fn new(mut out: Box<dyn Write>) -> io::Result<Self> {
+    pub(crate) fn new(out: Box<dyn Write>) -> io::Result<Self> {
+        let is_gone = Rc::new(Cell::new(false));
+        let mut out = UntilGone {
+            out,
+            is_gone: Rc::clone(&is_gone),
+        };
         enable_raw_mode()?;
         IS_TAKEN.store(true, Ordering::Release);
         let entered = execute!(out, EnterAlternateScreen, cursor::Hide);
@@ -56,6 +108,7 @@ impl Shown {
         let drawn = terminal.and_then(|terminal| {
             let mut shown = Self {
                 terminal,
+                is_gone,
                 screen: Screen::default(),
             };
             shown.draw()?;
@@ -70,8 +123,8 @@ impl Shown {
 
     pub(crate) fn draw(&mut self) -> io::Result<()> {
         let screen = &self.screen;
-        self.terminal.draw(|frame| screen.draw(frame))?;
-        Ok(())
+        let drawn = self.terminal.draw(|frame| screen.draw(frame));
+        unless_gone(drawn.map(drop), (), &self.is_gone)
     }
 
     /// Does what the keys ask for that were pressed since the last time. Returns whether the user
@@ -86,7 +139,8 @@ impl Shown {
             }
             let mut bytes = [0; 64];
             // Without anything to read, the terminal has hung up.
-            let count = read(&stdin, &mut bytes)?;
+            let count = read(&stdin, &mut bytes).map_err(io::Error::from);
+            let count = unless_gone(count, 0, &self.is_gone)?;
             if count == 0 {
                 return Ok(true);
             }
@@ -101,7 +155,7 @@ impl Shown {
         if is_new {
             self.draw()?;
         }
-        Ok(false)
+        Ok(self.is_gone.get())
     }
 }
 
