@@ -1,11 +1,13 @@
 //! A running program, with waiting for its output.
 
 use std::{
+    fs::{self, Metadata},
     io::Write,
     os::{
         fd::OwnedFd,
         unix::process::{CommandExt, ExitStatusExt},
     },
+    path::Path,
     process::{Child, Command, ExitStatus, Stdio},
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     thread,
@@ -53,6 +55,19 @@ pub fn eventually(what: &str, limit: Duration, mut condition: impl FnMut() -> bo
         // There is no blocking wait for these conditions, for example about files in /proc.
         thread::sleep(Duration::from_millis(2));
     }
+}
+
+/// The file without a name that a process has open in this directory, if there is one.
+#[must_use]
+pub fn unnamed(pid: u32, directory: &Path) -> Option<Metadata> {
+    let descriptors = fs::read_dir(format!("/proc/{pid}/fd")).ok()?;
+    descriptors.flatten().find_map(|descriptor| {
+        let file = fs::read_link(descriptor.path()).ok()?;
+        let is_it = file.starts_with(directory) && file.to_string_lossy().ends_with(" (deleted)");
+        is_it
+            .then(|| fs::metadata(descriptor.path()).ok())
+            .flatten()
+    })
 }
 
 /// The lines that a program has printed so far.

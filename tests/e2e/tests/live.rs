@@ -3,10 +3,14 @@
 use std::{
     collections::BTreeMap,
     fs::OpenOptions,
+    os::unix::fs::MetadataExt as _,
     process::{Command, Stdio},
 };
 
-use gputrace_e2e::{Bench, Running};
+use gputrace_e2e::{
+    Bench, Running,
+    process::{PATIENCE, eventually, unnamed},
+};
 use serde_json::Value;
 
 #[test]
@@ -36,6 +40,27 @@ fn lines_that_cannot_be_written_are_a_failure() {
         let cause = "standard output cannot be written: No space left on device";
         assert!(said.contains(cause), "{options:?}: {said}");
     }
+}
+
+#[test]
+fn what_has_been_shown_takes_no_space() {
+    let Some(bench) = Bench::privileged() else {
+        return;
+    };
+    let mut program = bench.start(&["hip_calls", "loop", "0"]);
+    let mut command = bench.gputrace_bare();
+    command
+        .args(["top", "--format", "json", "-p", &program.pid().to_string()])
+        .env("TMPDIR", bench.path());
+    let mut gputrace = Running::start("gputrace", &mut command);
+    // Space is given back 16 MiB at a time.
+    eventually("what has been shown is given back", PATIENCE, || {
+        unnamed(gputrace.pid(), bench.path())
+            .is_some_and(|file| file.size() > 18 << 20 && file.blocks() * 512 < 12 << 20)
+    });
+    program.close_stdin();
+    program.finish();
+    gputrace.finish();
 }
 
 #[test]

@@ -25,13 +25,14 @@ pub fn open(path: impl AsRef<Path>) -> io::Result<File> {
 }
 
 /// Opens a file that is already open a second time, for reading from its beginning. This also works
-/// for a file without a name.
+/// for a file without a name. It can be written as well, so that space can be given back.
 ///
 /// # Errors
 ///
 /// The system's error.
 pub fn open_again(file: impl AsFd) -> io::Result<File> {
-    File::open(format!("/proc/self/fd/{}", file.as_fd().as_raw_fd()))
+    let path = format!("/proc/self/fd/{}", file.as_fd().as_raw_fd());
+    File::options().read(true).write(true).open(path)
 }
 
 /// Reads a whole text file.
