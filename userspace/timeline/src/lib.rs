@@ -40,7 +40,7 @@ pub mod timeline;
 
 pub use derive::{
     args, driver,
-    failures::{FAILED_CALLS, has_failed},
+    failures::{FAILED_CALLS, has_failed, tells_error},
     ranges::{NOTHING_SELECTED, WORK_NOT_SELECTED},
     status,
     unseen::{COLLECTION_PERIOD, WORK_NOT_SEEN},

@@ -196,7 +196,7 @@ impl<R: Read + Seek> Timeline<R> {
     }
 
     /// Also emits the accounts that the recorder writes about every second while something happens,
-    /// and [`Event::Pending`] every [`PENDING`] of the recording's time.
+    /// and [`Event::Pending`] with them and every [`PENDING`] of the recording's time.
     #[must_use]
     pub fn with_accounts(self) -> Self {
         Self {
@@ -357,6 +357,9 @@ impl<R: Read + Seek> Timeline<R> {
                 self.work
                     .learn(Meta::Ledger(ledger.clone()), &mut self.ready);
                 if self.next_pending.is_some() && !ledger.complete {
+                    // When nothing more happens, this is the last that comes.
+                    let pending = Box::new(self.work.pending(ledger.time));
+                    self.ready.push_back(Event::Pending(pending));
                     self.ready.push_back(Event::Ledger(ledger));
                 }
             }

@@ -88,11 +88,11 @@ fn follow() -> Timeline<Cursor<Vec<u8>>> {
 fn queues_have_pending_work_until_its_end_is_known() {
     let (accounts, pending) = read(follow().with_accounts());
     assert_eq!(accounts, [750, 1600]);
-    // At most one each 100 ms.
+    // At most one each 100 ms, and one with each account.
     let times: Vec<u64> = pending.iter().map(|(time, _)| *time).collect();
-    assert_eq!(times, [0, 200, 1000]);
+    assert_eq!(times, [0, 200, 250, 1000]);
     let queues: Vec<usize> = pending.iter().map(|(_, queues)| queues.len()).collect();
-    assert_eq!(queues, [0, 1, 0]);
+    assert_eq!(queues, [0, 1, 1, 0]);
     let queue = pending[1].1[0];
     assert_eq!(
         (queue.pid, queue.node_id, queue.dispatches),

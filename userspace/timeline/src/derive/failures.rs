@@ -16,12 +16,15 @@ use crate::{
 /// How the remark on calls that failed begins.
 pub const FAILED_CALLS: &str = "Failed calls:";
 
-/// Functions whose status says nothing of the call: they tell of the error of an earlier one, or
-/// programs call them to find out what there is.
-const NOT_COUNTED: [&str; 7] = [
+/// Functions that tell the error of an earlier call, or of work that has failed since.
+const TELL_EARLIER: [&str; 3] = [
     "hipExtGetLastError",
     "hipGetLastError",
     "hipPeekAtLastError",
+];
+
+/// Functions that programs call to find out what there is.
+const ASK: [&str; 4] = [
     "hipPointerGetAttribute",
     "hipPointerGetAttributes",
     "hsa_agent_get_info",
@@ -60,11 +63,8 @@ impl Failures {
     /// Learns from an event that is shown.
     pub(crate) fn seen(&mut self, event: &Event) {
         match event {
-            Event::Function(info) => {
-                let is_counted = !NOT_COUNTED.contains(&info.function.name.as_str());
-                if is_counted && args::status_of(info, 0).is_some() {
-                    self.functions.insert(info.function.id, (**info).clone());
-                }
+            Event::Function(info) if is_counted(info) && args::status_of(info, 0).is_some() => {
+                self.functions.insert(info.function.id, (**info).clone());
             }
             Event::Call(call) => {
                 let CallEnd::Returned(word) = call.how else {
@@ -114,11 +114,23 @@ impl Failures {
 /// earlier call.
 #[must_use]
 pub fn has_failed(info: &FunctionInfo, call: &Call) -> bool {
+    is_counted(info) && tells_error(info, call)
+}
+
+/// Whether a call returned an error, its own or an earlier one: not an answer that programs expect.
+#[must_use]
+pub fn tells_error(info: &FunctionInfo, call: &Call) -> bool {
     let CallEnd::Returned(word) = call.how else {
         return false;
     };
-    !NOT_COUNTED.contains(&info.function.name.as_str())
+    !ASK.contains(&info.function.name.as_str())
         && args::status_of(info, word).is_some_and(|code| is_error(info, code))
+}
+
+/// Whether the status of a function is about the call.
+fn is_counted(info: &FunctionInfo) -> bool {
+    let name = info.function.name.as_str();
+    !TELL_EARLIER.contains(&name) && !ASK.contains(&name)
 }
 
 /// Whether a status that a function returned says that the call failed.
