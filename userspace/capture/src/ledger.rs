@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use gputrace_abi::{counters::DropReason, domain::Domain};
+use gputrace_abi::{counters::DropReason, domain::Domain, record::kind};
 use serde::{Deserialize, Serialize};
 
 /// The calls of one domain that began on one CPU, by outcome.
@@ -218,6 +218,38 @@ impl Ledger {
             || Cow::Owned(format!("domain {domain}")),
             |known| Cow::Borrowed(known.name()),
         )
+    }
+}
+
+/// How a record in a capture is accounted for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Accounted {
+    /// In [`LedgerRow::written`].
+    Written,
+    /// In [`LedgerRow::unfinished`].
+    Unfinished,
+}
+
+impl Accounted {
+    /// How records of this kind ([`gputrace_abi::record::kind`]) are accounted for; `None` if they
+    /// are in no account.
+    #[must_use]
+    pub const fn of(kind: u8) -> Option<Self> {
+        match kind {
+            kind::SPAN
+            | kind::PACKET
+            | kind::COMPLETION
+            | kind::COPY
+            | kind::SCRATCH
+            | kind::IOCTL
+            | kind::OFF_CPU
+            | kind::TRACE
+            | kind::VALUE => Some(Self::Written),
+            kind::UNFINISHED | kind::IOCTL_UNFINISHED | kind::OFF_CPU_OPEN => {
+                Some(Self::Unfinished)
+            }
+            _ => None,
+        }
     }
 }
 

@@ -46,6 +46,7 @@
 mod block;
 pub mod counter;
 pub mod dump;
+pub mod flight;
 pub mod format;
 pub mod gpu;
 pub mod identity;

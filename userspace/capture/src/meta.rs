@@ -5,7 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::identity::Identity;
+use crate::{flight::Dump, identity::Identity};
 
 /// Where, when and how a recording was made; the first metadata of each capture.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -40,6 +40,9 @@ pub struct Recording {
     /// Process id of the program, for file names: the launched one, or the first of `-p`; `None`
     /// for the whole node.
     pub main_pid: Option<u32>,
+    /// Set in a dump of a flight recorder, which has only the last part of the recording.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dump: Option<Box<Dump>>,
 }
 
 /// How the targets of a recording were chosen.
@@ -338,6 +341,8 @@ pub enum EndReason {
     LimitReached,
     /// The launched program, or every attached process, ended.
     TargetsGone,
+    /// It goes on: this is a dump of a flight recorder.
+    Dumped,
     /// An error occurred; the text describes it.
     Failed(String),
 }

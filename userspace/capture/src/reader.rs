@@ -216,6 +216,30 @@ impl<R: Read + Seek> CaptureReader<R> {
         })
     }
 
+    /// Reads from a block in the middle of a file whose header need not be there any more: that
+    /// with number `sequence`, which begins `offset` bytes from the start. The records must have
+    /// been written by this version.
+    ///
+    /// # Errors
+    /// [`ReadError::Io`] if `input` cannot go there.
+    pub fn resume(mut input: R, offset: u64, sequence: u64) -> Result<Self, ReadError> {
+        let size = input
+            .seek(SeekFrom::End(0))
+            .and_then(|size| input.seek(SeekFrom::Start(offset)).map(|_| size))
+            .map_err(|source| ReadError::Io { offset, source })?;
+        Ok(Self {
+            input,
+            header: Vec::with_capacity(FILE_HEADER),
+            payload: Vec::new(),
+            abi_version: gputrace_abi::ABI_VERSION,
+            size,
+            offset,
+            sequence,
+            truncation: None,
+            ended: false,
+        })
+    }
+
     /// Reads the next block; `None` at the end of the file or at the first damaged block, which
     /// [`CaptureReader::truncation`] then describes.
     ///

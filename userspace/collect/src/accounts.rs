@@ -3,10 +3,10 @@
 use gputrace_abi::{
     counters::{CpuCounters, DropReason, TaskCounters},
     domain::{DOMAINS, Domain},
-    record::{RecordHeader, kind},
+    record::RecordHeader,
 };
 use gputrace_capture::{
-    ledger::{Ledger, LedgerRow, is_counted},
+    ledger::{Accounted, Ledger, LedgerRow, is_counted},
     records,
 };
 
@@ -54,15 +54,16 @@ impl Accounts {
 
     /// Counts a record that was accepted for the capture.
     pub fn written(&mut self, header: &RecordHeader) {
+        let accounted = Accounted::of(header.kind);
         if let Some(row) = self.row(header.cpu, header.domain) {
-            row.written += u64::from(Self::is_written(header.kind));
-            row.unfinished += u64::from(Self::is_unfinished(header.kind));
+            row.written += u64::from(accounted == Some(Accounted::Written));
+            row.unfinished += u64::from(accounted == Some(Accounted::Unfinished));
         }
     }
 
     /// Counts an event that the collector itself saw; no program has counted it.
     pub fn seen_here(&mut self, header: &RecordHeader) {
-        if Self::is_counted(header.kind)
+        if Accounted::of(header.kind).is_some()
             && let Some(row) = self.row(header.cpu, header.domain)
         {
             row.seen += 1;
@@ -93,38 +94,11 @@ impl Accounts {
     /// Counts a record as refused, because it exceeds the limits for one process. The program that
     /// made it has counted it as seen.
     pub fn refused(&mut self, header: &RecordHeader) {
-        if Self::is_counted(header.kind)
+        if Accounted::of(header.kind).is_some()
             && let Some(row) = self.row(header.cpu, header.domain)
         {
             row.refused += 1;
         }
-    }
-
-    /// Whether the account includes records of this kind.
-    fn is_counted(kind: u8) -> bool {
-        Self::is_written(kind) || Self::is_unfinished(kind)
-    }
-
-    const fn is_written(kind: u8) -> bool {
-        matches!(
-            kind,
-            kind::SPAN
-                | kind::PACKET
-                | kind::COMPLETION
-                | kind::COPY
-                | kind::SCRATCH
-                | kind::IOCTL
-                | kind::OFF_CPU
-                | kind::TRACE
-                | kind::VALUE
-        )
-    }
-
-    const fn is_unfinished(kind: u8) -> bool {
-        matches!(
-            kind,
-            kind::UNFINISHED | kind::IOCTL_UNFINISHED | kind::OFF_CPU_OPEN
-        )
     }
 
     /// Counts a malformed record from a ring.
@@ -141,12 +115,10 @@ impl Accounts {
             let Some(row) = self.row(header.cpu, header.domain) else {
                 continue;
             };
-            let counted = if Self::is_written(header.kind) {
-                &mut row.written
-            } else if Self::is_unfinished(header.kind) {
-                &mut row.unfinished
-            } else {
-                continue;
+            let counted = match Accounted::of(header.kind) {
+                Some(Accounted::Written) => &mut row.written,
+                Some(Accounted::Unfinished) => &mut row.unfinished,
+                None => continue,
             };
             *counted = counted.saturating_sub(1);
             row.capture_write += 1;
@@ -229,7 +201,7 @@ impl Accounts {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use gputrace_abi::counters::KERNEL_REASONS;
+    use gputrace_abi::{counters::KERNEL_REASONS, record::kind};
     use zerocopy::IntoBytes as _;
 
     fn counters(seen: u64, ring_full: u64) -> CpuCounters {

@@ -175,6 +175,7 @@ pub(crate) fn end<W: Write>(out: &mut Sequence<W>, end: &End) -> io::Result<()> 
         EndReason::DurationOver => "its duration was over",
         EndReason::LimitReached => "it reached its --max-size or --max-events",
         EndReason::TargetsGone => "the traced programs ended",
+        EndReason::Dumped => "a flight recorder dumped it",
         EndReason::Failed(_) => "failed",
     };
     let name = format!("end of recording: {reason}");

@@ -60,6 +60,7 @@ pub(crate) fn recording(request: &Request, backend: &str, main_pid: Option<u32>)
         backend: backend.to_owned(),
         clocks: clocks::snapshot(),
         main_pid,
+        dump: None,
     }
 }
 

@@ -72,6 +72,7 @@ fn heading(summary: &Summary, out: &mut Page<impl Write>) -> fmt::Result {
             "until it reached its --max-size or --max-events".to_owned()
         }
         Some(EndReason::TargetsGone) => "until the target ended".to_owned(),
+        Some(EndReason::Dumped) => "until a flight recorder dumped it".to_owned(),
         Some(EndReason::Failed(error)) => format!("until it failed: {error}"),
         None => "until the recorder was killed or ran out of disk space".to_owned(),
     };
@@ -226,6 +227,8 @@ fn account(summary: &Summary, out: &mut Page<impl Write>) -> fmt::Result {
         "Account{}",
         if ledger.complete {
             ""
+        } else if summary.recording.dump.is_some() {
+            " (when the dump was made; the recording went on)"
         } else {
             " (NOT FINAL: the recorder could not write a later one)"
         }
