@@ -1,5 +1,7 @@
 //! The collector thread.
 
+pub(crate) mod snapshot;
+
 use std::{
     fs::File,
     io,
@@ -23,6 +25,7 @@ use gputrace_loader::{ProbeError, calls::Calls, present_cpus, tasks::Tasks};
 use gputrace_text::tables::{count, plural};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
+use self::snapshot::Snapshot;
 use crate::{
     accounts::Accounts,
     activity::Gpu,
@@ -114,6 +117,8 @@ pub enum Command {
     Barrier(Sender<()>),
     /// Answer when all records that the rings hold now have been read.
     Drain(Sender<()>),
+    /// Answer with the state of the recording, which goes on.
+    Snapshot(Sender<Snapshot>),
     /// Append requests to the driver that have not returned. The programs must have been stopped.
     OpenIoctls(Vec<Box<LongIoctl>>),
     /// Append the times without a processor that have not ended. The programs must have been
@@ -370,6 +375,9 @@ impl Collector {
                     Command::Drain(answer) => {
                         self.round();
                         let _ = answer.send(());
+                    }
+                    Command::Snapshot(answer) => {
+                        let _ = answer.send(self.snapshot()?);
                     }
                     Command::Finish(reason) => return self.finish(reason),
                 }

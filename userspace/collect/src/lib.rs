@@ -44,13 +44,14 @@ mod sink;
 mod size_limit;
 mod tasks;
 mod tracker;
+mod unfinished;
 mod values;
 mod watch;
 
 pub use activity::Gpu;
 pub use collector::{
     Collector, CollectorEvent, CollectorHandle, Command, CommandSender, GpuSettings, Settings,
-    Stopped,
+    Stopped, snapshot::Snapshot,
 };
 pub use sampling::GpuClocks;
 pub use size_limit::{ReachedLimit, SizeLimit};

@@ -104,6 +104,21 @@ impl OpenSignals {
             }
         }
     }
+
+    /// Readings of all open signals of process `pid`, complete or not. They stay open.
+    pub(crate) fn peek(
+        &self,
+        (pid, memory): (u32, &impl Memory),
+        clock: impl Fn() -> u64,
+        mut found: impl FnMut(&Completion),
+    ) {
+        for signal in self.since.keys() {
+            let mut reads = (0..TRIES).map(|_| poll((pid, memory), *signal, &clock));
+            if let Some(Poll::Done(completion)) = reads.find(|read| !matches!(read, Poll::Slow)) {
+                found(&completion);
+            }
+        }
+    }
 }
 
 /// Result of an attempt to read a signal.

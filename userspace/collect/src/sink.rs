@@ -6,9 +6,7 @@ use gputrace_abi::{
     domain::Domain,
     frame::Thread,
     kfd::{LONG_IOCTL_SIZE, LongIoctl},
-    record::{
-        LONG_SPAN_SIZE, LongSpan, RecordHeader, SPAN_SIZE, Span, Task, kind, span_flags, task_op,
-    },
+    record::{RecordHeader, Span, Task, kind, task_op},
     sched::OffCpu,
     values::Value,
 };
@@ -27,7 +25,7 @@ use crate::{
     rings::{Checked, check},
     tasks::Relevant,
     tracker::GpuTracker,
-    values,
+    unfinished, values,
 };
 
 /// State that handling a record changes. It is separate from the rings, which are borrowed while
@@ -276,46 +274,7 @@ impl RecordSink {
 
     /// Writes the calls that are still open in a thread.
     pub(crate) fn unfinished(&mut self, id: u64, thread: &Thread, time: u64) {
-        for (depth, frame) in thread.frames.iter().enumerate().take(thread.depth as usize) {
-            let cookie = frame.cookie();
-            let long = cookie.stack_args() > 0;
-            let header = RecordHeader {
-                size: if long {
-                    LONG_SPAN_SIZE as u16
-                } else {
-                    SPAN_SIZE as u16
-                },
-                kind: kind::UNFINISHED,
-                domain: cookie.domain(),
-                cpu: frame.cpu,
-            };
-            let span = Span {
-                header,
-                function: cookie.function(),
-                pid: (id >> 32) as u32,
-                tid: id as u32,
-                depth: depth as u16,
-                flags: frame.flags as u16 | span_flags::RECORDING_STOPPED,
-                begin: frame.begin,
-                end: time.max(frame.begin),
-                correlation: frame.correlation,
-                parent: frame.parent,
-                result: 0,
-                args: frame.args,
-            };
-            if long {
-                self.call(
-                    &header,
-                    LongSpan {
-                        span,
-                        stack: frame.stack,
-                    }
-                    .as_bytes(),
-                );
-            } else {
-                self.call(&header, span.as_bytes());
-            }
-        }
+        unfinished::records(id, thread, time, |header, bytes| self.call(header, bytes));
     }
 
     /// Writes a time without a processor that has not ended.

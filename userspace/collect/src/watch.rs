@@ -54,6 +54,8 @@ const BETWEEN: u32 = (QUEUE_READ_INDEX - QUEUE_WRITE_INDEX) as u32;
 pub(crate) enum Watch {
     /// Changes derived from records.
     Changes(Vec<(u32, Change)>),
+    /// Look at everything, and answer with what is found.
+    Peek(Sender<Peeked>),
     /// Look at everything once more, and exit.
     Stop,
 }
@@ -67,6 +69,16 @@ pub(crate) struct Found {
     pub(crate) metas: Vec<Meta>,
     /// Figures of all looks; set at the end.
     pub(crate) looks: Option<Looks>,
+}
+
+/// The state of all that is watched at a moment.
+#[derive(Debug, Default)]
+pub(crate) struct Peeked {
+    /// Findings for the recording.
+    pub(crate) found: Found,
+    /// Readings of all open signals, as records. The recording goes on without them: it gets those
+    /// of complete signals when they are read in the usual way.
+    pub(crate) signals: Vec<u8>,
 }
 
 impl Found {
@@ -125,6 +137,14 @@ impl Watcher {
                 let _ = done.send(state.run(report));
             })?;
         Ok(Self { sender, last })
+    }
+
+    /// Makes it look at everything. `None` if that takes longer than `patience`, because processes
+    /// delay it.
+    pub(crate) fn peek(&self, patience: Duration) -> Option<Peeked> {
+        let (answer, peeked) = channel();
+        self.sender.send(Watch::Peek(answer)).ok()?;
+        peeked.recv_timeout(patience).ok()
     }
 
     /// Makes it look at everything once more and exit.
@@ -198,6 +218,11 @@ impl State {
                     self.learn(&changes);
                     self.settled = time_spent();
                 }
+                (Ok(Watch::Peek(answer)), _) => {
+                    // Nobody waits any more if that took long.
+                    let _ = answer.send(self.peek());
+                    self.settled = time_spent();
+                }
                 (Err(RecvTimeoutError::Timeout), Plan::Look(pauses)) => {
                     self.look(wanted, pauses, 0);
                 }
@@ -253,6 +278,23 @@ impl State {
             let now = clocks::now();
             self.readings.spent(now, cost);
             self.schedule.spent(now, cost);
+        }
+    }
+
+    /// Looks at everything. Signals stay open.
+    fn peek(&mut self) -> Peeked {
+        self.look_at_all();
+        let mut signals = Vec::new();
+        for (pid, process) in &self.processes {
+            process
+                .open
+                .peek((*pid, &process.memory), clocks::now, |completion| {
+                    signals.extend_from_slice(completion.as_bytes());
+                });
+        }
+        Peeked {
+            found: std::mem::take(&mut self.found),
+            signals,
         }
     }
 
