@@ -17,6 +17,7 @@ mod domains;
 mod effective;
 mod exit;
 mod export;
+mod flight;
 mod input;
 mod inspect;
 mod interrupt;
@@ -95,6 +96,7 @@ fn main() -> ExitCode {
         Some(Command::Topology(args)) => inspect::topology(args),
         Some(Command::Ps(args)) => inspect::ps(args),
         Some(Command::Top(args)) => top::run(args),
+        Some(Command::DumpFlight(args)) => flight::run(args),
         Some(Command::Kfd(args)) => inspect::kfd(args),
         Some(Command::Doctor(args)) => inspect::doctor(args),
         Some(Command::Verify(args)) => inspect::verify(args),

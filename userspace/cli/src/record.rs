@@ -24,7 +24,7 @@ use crate::{
     args::{Backend, Cli, KfdProbes, LogLevel, OutputArgs, RecordArgs},
     domains,
     effective::{self, Options},
-    exit, export,
+    exit, export, flight,
     progress::ProgressView,
     say,
 };
@@ -34,6 +34,10 @@ pub(crate) fn run(cli: &Cli, options: &Options) -> Result<Done> {
     let args = &cli.record;
     let mut request = request(args, &pids(args)?);
     if let Err(error) = live(&mut request, &args.output) {
+        say(&format!("error: {error}"));
+        return Ok(Done::with(exit::USAGE));
+    }
+    if let Err(error) = flight::check(&request) {
         say(&format!("error: {error}"));
         return Ok(Done::with(exit::USAGE));
     }
@@ -200,6 +204,7 @@ pub(crate) fn request(args: &RecordArgs, pids: &[u32]) -> Request {
         ..args.functions.extra()
     };
     let mut output = export::request(&args.output, directory, name);
+    output.flight = args.flight.request();
     // As in rocprofv3, because Kokkos's names of kernels say more than the kernels' own names.
     output.formats.kernels.rename |= kokkos;
     let mut domains = domains::selected(&args.domains);
@@ -331,6 +336,7 @@ fn report(finished: &Finished, args: &OutputArgs) -> Result<(), OutputError> {
     if !finished.outputs.costs.is_empty() {
         say(&finished.outputs.costs);
     }
+    flight::tell(finished);
     if !finished.capture.as_os_str().is_empty() {
         say(&format!("capture: {}", finished.capture.display()));
     }

@@ -40,6 +40,7 @@ mod targets;
 
 pub use error::SessionError;
 pub use gputrace_collect::SizeLimit;
+pub use gputrace_flight::{Limits as FlightLimits, Rule};
 pub use outputs::{
     Outputs, config::output_config, export, export_from, formats::Format, location::split,
     placeholders::Names,
@@ -51,8 +52,8 @@ pub use probing::{
 };
 pub use recorder::{Finished, Say, periods::Period, record};
 pub use request::{
-    Formats, FunctionFilter, LiveFormat, LiveOutput, NewView, OutputRequest, Request, Targets,
-    View, Watcher,
+    FlightRequest, Formats, FunctionFilter, LiveFormat, LiveOutput, NewView, OutputRequest,
+    Request, Targets, View, Watcher,
 };
 pub use system::{hostname, kernel_release};
 pub use targets::{holder::run_first, user::User};

@@ -14,6 +14,7 @@ use gputrace_abi::domain::Domain;
 use gputrace_analysis::summary::tables::TableOptions;
 use gputrace_collect::SizeLimit;
 use gputrace_export::{ExportError, FilterOptions, KernelOptions, Progress};
+use gputrace_flight::{Limits, Rule};
 use gputrace_loader::{attach::Scope, calls::BackendChoice, ioctls::Place};
 use gputrace_perfetto::GpuGrouping;
 use gputrace_timeline::event::Event;
@@ -217,6 +218,21 @@ impl fmt::Debug for NewView {
     }
 }
 
+/// A flight recorder: what is kept, and when it is dumped.
+#[derive(Clone, Debug)]
+pub struct FlightRequest {
+    /// How much is kept.
+    pub limits: Limits,
+    /// Because of what dumps are made, besides SIGUSR2.
+    pub rules: Vec<Rule>,
+    /// A dump has what happens in this time after its first cause as well.
+    pub after: Duration,
+    /// Maximum number of dumps made because of the rules.
+    pub dumps: u32,
+    /// Minimum time from one such dump to the next.
+    pub pause: Duration,
+}
+
 /// Where outputs go, and which are made.
 #[derive(Clone, Debug)]
 pub struct OutputRequest {
@@ -230,6 +246,9 @@ pub struct OutputRequest {
     /// What to show on standard output during the recording. No files are made then, neither
     /// formats nor the capture, and `name` is ignored.
     pub live: Option<LiveOutput>,
+    /// Set if only the last part of the recording is kept, and dumped when something happens. No
+    /// other files are made then.
+    pub flight: Option<FlightRequest>,
     /// Formats made at the end, and their contents.
     pub formats: Formats,
     /// Receives the progress of making the formats.
@@ -268,6 +287,7 @@ impl OutputRequest {
             name,
             force: false,
             live: None,
+            flight: None,
             formats: Formats::default(),
             watcher: Watcher::default(),
         }

@@ -2,6 +2,7 @@
 
 mod advice;
 mod domains;
+mod flight;
 mod functions;
 mod output;
 mod period;
@@ -25,6 +26,7 @@ pub(crate) use self::{
     values::{boolean, duration},
 };
 use crate::{
+    flight::DumpFlightArgs,
     inspect::{DoctorArgs, KfdArgs, PsArgs, TopologyArgs, VerifyArgs, WorkArgs},
     post::{DiffArgs, DumpArgs, FilterArgs, MergeArgs, QueryArgs, ReportArgs, SummaryCommand},
     top::TopArgs,
@@ -42,6 +44,7 @@ Examples:
   gputrace report run.gtcap               make an HTML page: timeline, tables, histograms
   gputrace query run.gtcap 'SELECT * FROM top_kernels'
   gputrace diff before.gtcap after.gtcap  show what became slower or faster
+  sudo gputrace --flight --dump-on error  keep the last minute, and write it when a call fails
   sudo gputrace top                       show who uses the GPUs now, and how
   gputrace list --probes                  show which functions can be traced, and their cost
 
@@ -125,6 +128,8 @@ pub(crate) enum Command {
     Ps(PsArgs),
     /// Show who uses the GPUs now, and how, from second to second.
     Top(Box<TopArgs>),
+    /// Have running flight recorders (--flight) write what they have kept.
+    DumpFlight(DumpFlightArgs),
     /// Show what a process holds in the driver, and how fast it changes.
     Kfd(KfdArgs),
     /// Check what can be recorded here, and show how to fix the rest.

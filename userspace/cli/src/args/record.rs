@@ -7,6 +7,7 @@ use regex::Regex;
 
 use super::{
     domains::DomainArgs,
+    flight::FlightArgs,
     functions::FunctionArgs,
     output::OutputArgs,
     period::{PeriodUnit, Triple},
@@ -126,6 +127,10 @@ pub(crate) struct RecordArgs {
     /// Outputs.
     #[command(flatten)]
     pub(crate) output: OutputArgs,
+
+    /// Flight recorder.
+    #[command(flatten)]
+    pub(crate) flight: FlightArgs,
 
     /// How gputrace works.
     #[command(flatten)]

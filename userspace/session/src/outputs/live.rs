@@ -12,7 +12,7 @@ use std::{
     cell::RefCell,
     fmt,
     fs::File,
-    io::{self, BufReader, Read, Seek, SeekFrom, Write},
+    io::{self, BufReader, Write},
     ops::ControlFlow,
     rc::Rc,
     sync::{
@@ -20,33 +20,27 @@ use std::{
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     thread,
-    time::Duration,
 };
 
 use gputrace_capture::{CaptureReader, CaptureWriter, Sink};
-use gputrace_collect::clocks;
 use gputrace_export::{
     ExportError, Exporter, Output, Stages, StandardOutput, ndjson::NdjsonWriter, run_with,
     text::TextWriter,
 };
 use gputrace_timeline::{Timeline, event::Event};
-use rustix::fs::{FallocateFlags, fallocate};
 use tokio::sync::{Notify, oneshot};
 
-use super::{Outputs, Summaries};
+use super::{
+    Outputs, Summaries,
+    following::{Follower, Following, HOLE, give_back},
+};
 use crate::{
     SessionError,
     request::{Formats, LiveFormat, LiveOutput, View},
 };
 
-/// Pause before checking again whether the capture has grown.
-const PAUSE: Duration = Duration::from_millis(20);
-
 /// Maximum number of captured bytes kept for a paused reader.
 pub(crate) const MOST_UNREAD: u64 = 256 << 20;
-
-/// Number of read bytes after which space is given back to the file system.
-const HOLE: u64 = 16 << 20;
 
 /// The thread that shows a recording while it is made.
 #[derive(Debug)]
@@ -85,15 +79,13 @@ impl Live {
                 LiveOutput::Lines(_) => None,
             };
             let (over, read) = progress;
-            let following = Following {
-                file,
-                position: 0,
+            let showing = Showing {
                 given_back: 0,
-                over,
                 read,
                 out: out.clone(),
                 view: view.clone(),
             };
+            let following = Following::new(file, over, showing);
             let reader = BufReader::with_capacity(64 << 10, following);
             let mut timeline = Timeline::follow(CaptureReader::new(reader)?)?;
             if view.is_some() {
@@ -223,105 +215,31 @@ impl Exporter for SharedView {
     }
 }
 
-/// A file that grows until the recording is over. Reads at its end wait for more data.
+/// Shows what there is when a file has been read to its end, and gives back what has been read.
 #[derive(Debug)]
-struct Following {
-    file: File,
-    position: u64,
+struct Showing {
     given_back: u64,
-    over: Arc<AtomicBool>,
     read: Arc<AtomicU64>,
     out: Out,
     view: Option<SharedView>,
 }
 
-impl Read for Following {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        loop {
-            // Loaded before reading, so that everything written before the end is still read.
-            let over = self.over.load(Ordering::Acquire);
-            let now = clocks::now();
-            let count = self.file.read(buffer)?;
-            if count > 0 || over {
-                self.position += count as u64;
-                self.read.store(self.position, Ordering::Release);
-                self.give_back();
-                return Ok(count);
-            }
-            // No more data for now: show what there is.
-            let view = self.view.as_ref().map(|view| view.caught_up(now));
-            if let Some(Err(_) | Ok(ControlFlow::Break(()))) = view {
-                self.out.closed.notify_one();
-            }
-            // Flush errors are reported by the next write.
-            let _ = self.out.flush();
-            thread::park_timeout(PAUSE);
-        }
-    }
-}
-
-impl Following {
-    /// Punches a hole where data has been read. File systems without hole punching keep the space
-    /// in use until the end.
-    fn give_back(&mut self) {
+impl Follower for Showing {
+    fn passed(&mut self, file: &File, position: u64) {
+        self.read.store(position, Ordering::Release);
         // The reader has finished with the first block, and never seeks back to other blocks.
-        if self.position - self.given_back >= HOLE {
-            let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-            let _ = fallocate(
-                &self.file,
-                flags,
-                self.given_back,
-                self.position - self.given_back,
-            );
-            self.given_back = self.position;
-        }
-    }
-}
-
-impl Seek for Following {
-    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
-        self.position = self.file.seek(to)?;
-        Ok(self.position)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn out() -> Out {
-        Out {
-            stream: Arc::default(),
-            closed: Arc::new(Notify::new()),
+        if position - self.given_back >= HOLE {
+            give_back(file, self.given_back, position);
+            self.given_back = position;
         }
     }
 
-    #[test]
-    fn the_end_of_a_growing_file_is_waited_for() {
-        let mut file = tempfile::tempfile().unwrap();
-        let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&file));
-        let over = Arc::new(AtomicBool::new(false));
-        let read = Arc::new(AtomicU64::new(0));
-        let (is_over, position) = (Arc::clone(&over), Arc::clone(&read));
-        let reader = thread::spawn(move || {
-            let mut following = Following {
-                file: File::open(path).unwrap(),
-                position: 0,
-                given_back: 0,
-                over: is_over,
-                read: position,
-                out: out(),
-                view: None,
-            };
-            let mut all = Vec::new();
-            following.read_to_end(&mut all).unwrap();
-            all
-        });
-        for part in ["a", "bc", "def"] {
-            file.write_all(part.as_bytes()).unwrap();
+    fn caught_up(&mut self, time: u64) {
+        let view = self.view.as_ref().map(|view| view.caught_up(time));
+        if let Some(Err(_) | Ok(ControlFlow::Break(()))) = view {
+            self.out.closed.notify_one();
         }
-        over.store(true, Ordering::Release);
-        assert_eq!(reader.join().unwrap(), b"abcdef");
-        assert_eq!(read.load(Ordering::Acquire), 6);
+        // Flush errors are reported by the next write.
+        let _ = self.out.flush();
     }
 }

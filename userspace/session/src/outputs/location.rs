@@ -67,10 +67,14 @@ impl OutputLocation {
             name,
             force: request.force,
             summary_file: request.formats.summary_file.clone(),
-            nameless: false,
+            nameless: request.flight.is_some(),
         };
         try_out(&place.directory)?;
-        if let Some(name) = place.name.as_ref().filter(|_| !place.force) {
+        if let Some(name) = place
+            .name
+            .as_ref()
+            .filter(|_| !place.force && !place.nameless)
+        {
             place.must_be_free(name)?;
         }
         Ok(Some(place))
@@ -80,11 +84,8 @@ impl OutputLocation {
     /// files.
     pub(crate) fn create(&self, fallback: &str) -> Result<(File, PathBuf, String), OutputError> {
         if self.nameless {
-            return Ok((
-                self.directory.scratch()?,
-                PathBuf::new(),
-                fallback.to_owned(),
-            ));
+            let name = self.name.as_deref().unwrap_or(fallback).to_owned();
+            return Ok((self.directory.scratch()?, PathBuf::new(), name));
         }
         if let Some(name) = &self.name {
             return self.create_as(name);

@@ -2,6 +2,8 @@
 
 mod artifacts;
 pub(crate) mod config;
+pub(crate) mod flight;
+mod following;
 pub(crate) mod formats;
 pub(crate) mod live;
 pub(crate) mod location;
@@ -36,6 +38,21 @@ pub struct Outputs {
     pub costs: String,
     /// Whether formats were left out because the capture is smaller than the requested minimum.
     pub too_small: bool,
+}
+
+impl Outputs {
+    /// Those of a recording of which only dumps are kept.
+    pub(crate) fn none() -> Self {
+        Self {
+            report: Report {
+                ended: true,
+                ..Report::default()
+            },
+            summary: String::new(),
+            costs: String::new(),
+            too_small: false,
+        }
+    }
 }
 
 /// Makes outputs of the capture at `path`. File names in `directory` begin with `name`.

@@ -16,7 +16,10 @@ use gputrace_capture::meta::Notice;
 use gputrace_collect::{CollectorEvent, CollectorHandle, Command, clocks};
 use gputrace_export::OutputDir;
 use gputrace_loader::{calls::Calls, probes::Probes};
-use gputrace_text::tables::{self, plural};
+use gputrace_text::{
+    Line,
+    tables::{self, plural},
+};
 use gputrace_tracee::process;
 
 use super::{
@@ -65,6 +68,7 @@ impl Recorder<'_> {
             request,
             course,
             live,
+            mut flight,
             ..
         } = self;
         let began = course.began;
@@ -96,7 +100,18 @@ impl Recorder<'_> {
         // Its last probes may be removed while the outputs are made.
         let backend = Arc::into_inner(calls).map(Calls::leave);
 
+        let landed = match flight.take() {
+            Some(mut flight) => {
+                flight.ended(&ending);
+                Some(flight.finish(&stopped, &reason).await)
+            }
+            None => None,
+        };
+        for text in landed.iter().flat_map(|landed| &landed.remarks) {
+            say(&Line::new(text));
+        }
         let outputs = match live {
+            _ if landed.is_some() => Outputs::none(),
             Some(live) => tokio::select! {
                 outputs = live.finish() => outputs?,
                 () = stops.give_up() => return Err(SessionError::NotAllShown),
@@ -114,6 +129,7 @@ impl Recorder<'_> {
             ended: stopped.ledger.time,
             ledger: stopped.ledger,
             outputs,
+            dumps: landed.map(|landed| landed.dumps),
             reason,
             program,
             capture_failure: stopped.failure,

@@ -5,6 +5,7 @@ mod begin;
 mod closing;
 mod discovery;
 pub(crate) mod ending;
+pub(crate) mod flight;
 mod gpus;
 mod nothing;
 pub(crate) mod periods;
@@ -20,7 +21,7 @@ use gputrace_loader::calls::Calls;
 use gputrace_text::Line;
 
 pub use self::setup::record;
-use self::{gpus::Gpus, periods::Course};
+use self::{flight::FlightRecorder, gpus::Gpus, periods::Course};
 use crate::{
     SessionError,
     inbox::Inbox,
@@ -51,6 +52,8 @@ pub struct Finished {
     pub ledger: Ledger,
     /// The outputs.
     pub outputs: Outputs,
+    /// The dumps of a flight recorder; `None` if it was another recording.
+    pub dumps: Option<Vec<PathBuf>>,
     /// Why the recording ended.
     pub reason: EndReason,
     /// Exit status of the launched program, if there was one and it has ended.
@@ -82,6 +85,8 @@ pub(crate) struct Recorder<'a> {
     pub(crate) told: Told,
     /// Output during the recording, if requested.
     pub(crate) live: Option<Live>,
+    /// Set if only the last part of the recording is kept.
+    pub(crate) flight: Option<FlightRecorder>,
     pub(crate) course: Course,
 }
 

@@ -1,6 +1,6 @@
 //! Sets a recording up: loads, opens and starts everything that is needed before the first probe.
 
-use std::{ffi::OsString, fs::File, path::PathBuf, sync::Arc};
+use std::{ffi::OsString, fs::File, io, path::PathBuf, sync::Arc};
 
 use gputrace_abi::domain::Domain;
 use gputrace_capture::{CaptureWriter, Meta};
@@ -21,11 +21,14 @@ use gputrace_tracee::{
 };
 use tokio::runtime::{self, Runtime};
 
-use super::{Finished, Recorder, Say, Told, ending::Stops, gpus::Gpus, periods::Course};
+use super::{
+    Finished, Recorder, Say, Told, ending::Stops, flight::FlightRecorder, gpus::Gpus,
+    periods::Course,
+};
 use crate::{
     SessionError,
     inbox::Inbox,
-    outputs::{live::Live, location::OutputLocation, placeholders::Names},
+    outputs::{flight::Flight, live::Live, location::OutputLocation, placeholders::Names},
     probing::{
         instruments::{Instruments, LIMITED_FUNCTIONS},
         linkers::{self, Linkers},
@@ -110,6 +113,7 @@ pub fn record(request: &Request, say: Say<'_>) -> Result<Finished, SessionError>
             sources,
             told: Told::default(),
             live: opened.live,
+            flight: opened.flight,
             course: Course::begin(),
             calls,
         };
@@ -251,6 +255,7 @@ impl FoundGpus {
 struct Opened {
     writer: CaptureWriter<File>,
     live: Option<Live>,
+    flight: Option<FlightRecorder>,
     /// Path of the capture; empty if it has no name.
     capture: PathBuf,
     /// Directory of the outputs.
@@ -268,10 +273,8 @@ impl Opened {
     ) -> Result<Self, SessionError> {
         let fallback = main_pid.map_or_else(|| "node".to_owned(), |pid| pid.to_string());
         let (file, capture, name) = place.create(&fallback)?;
-        let follower = own::open_again(&file).map_err(|cause| SessionError::System {
-            action: "read the capture while it grows",
-            cause,
-        })?;
+        let again = own::open_again(&file);
+        let follower = again.map_err(reading_fails)?;
         let mut writer =
             CaptureWriter::create(file, &system::recording(request, calls.backend(), main_pid))?;
         let formats = || request.output.formats.clone();
@@ -287,13 +290,28 @@ impl Opened {
         if let Some(live) = &live {
             live.limit(&mut writer);
         }
+        let flight = request.output.flight.clone().map(|flight| {
+            let threads = Flight::start(|| own::open_again(writer.sink()), &flight);
+            let threads = threads.map_err(reading_fails)?;
+            threads.limit(&mut writer);
+            FlightRecorder::new(flight, threads, place.directory.clone(), name.clone())
+        });
+        let flight = flight.transpose()?;
         Ok(Self {
             writer,
             live,
+            flight,
             capture,
             directory: place.directory,
             name,
         })
+    }
+}
+
+fn reading_fails(cause: io::Error) -> SessionError {
+    SessionError::System {
+        action: "read the capture while it grows",
+        cause,
     }
 }
 

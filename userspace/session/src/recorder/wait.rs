@@ -16,6 +16,7 @@ use tokio::{
 use super::{
     Recorder,
     ending::{Ending, Stops, ended, ends_of},
+    flight,
     periods::Schedule,
 };
 use crate::{SessionError, inbox::Message, outputs::live::Live, request::Targets};
@@ -70,6 +71,7 @@ impl Recorder<'_> {
                 // Signals first: Ctrl-C must work even under a flood of events.
                 biased;
                 stop = stops.next() => return Ok(Ending::Stopped(stop)),
+                news = flight::news(&mut self.flight) => self.flight_news(news),
                 () = &mut unread => return Ok(Ending::Unread),
                 () = &mut over, if self.request.duration.is_some() => return Ok(Ending::DurationOver),
                 () = &mut switch, if next.is_some() => {
@@ -207,6 +209,7 @@ impl Recorder<'_> {
             );
         }
         self.tell_stuck();
+        self.look_at_open_calls();
         // If this cannot be read now, it is reported at the end.
         for text in self.instruments.cool().unwrap_or_default() {
             self.remark(text);
