@@ -123,9 +123,13 @@ fn others(running: &[u32]) -> String {
 }
 
 fn ask(pid: u32) -> rustix::io::Result<()> {
-    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
-    let descriptor = pidfd_open(pid.ok_or(Errno::SRCH)?, PidfdFlags::empty())?;
-    pidfd_send_signal(descriptor, Signal::USR2)
+    let number = i32::try_from(pid).ok().and_then(Pid::from_raw);
+    let process = pidfd_open(number.ok_or(Errno::SRCH)?, PidfdFlags::empty())?;
+    // It may have ended, and another process have its number by now.
+    if !is_recorder(pid) {
+        return Err(Errno::SRCH);
+    }
+    pidfd_send_signal(process, Signal::USR2)
 }
 
 /// The flight recorders that run and listen to the signal.

@@ -79,6 +79,9 @@ impl FlightArgs {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Keep(FlightLimits);
 
+/// The smallest size, bytes: some blocks of a capture.
+const LEAST: u64 = 1 << 20;
+
 impl FromStr for Keep {
     type Err = String;
 
@@ -98,6 +101,9 @@ impl FromStr for Keep {
             if twice {
                 return Err("expected at most one time and one size".to_owned());
             }
+        }
+        if size.is_some_and(|size| size < LEAST) {
+            return Err("the size must be at least 1MiB".to_owned());
         }
         Ok(Self(FlightLimits {
             time,
@@ -173,6 +179,7 @@ mod tests {
             "0s",
             "fast",
             "60s,1G,1G",
+            "60s,512KiB",
         ] {
             assert!(keep(wrong).is_err(), "{wrong}");
         }
