@@ -1,27 +1,26 @@
-//! Dumps of the flight recorder on real runtimes: what it waits for happens on the software GPU, and
-//! the GPU's log says what must be there.
+//! Dumps of the flight recorder on real runtimes. The software GPU does what the recorder waits for,
+//! and its log says what a dump must contain.
 
 #![allow(clippy::panic, reason = "test code outside of #[test] functions")]
 #![expect(clippy::expect_used, reason = "tests")]
 
 mod support;
 
-use std::{fs, path::Path, process::Command};
+use std::process::Command;
 
 use gputrace_capture::{flight::Dump, meta::EndReason};
-use gputrace_e2e::{Running, Trace};
-use gputrace_fidelity::{
-    release::{Release, equip},
-    run::ROOM,
+use gputrace_e2e::{
+    Running, Trace,
+    process::{PATIENCE, eventually, now},
 };
-use gputrace_softgpu::truth::{Record, read_directory};
+use gputrace_fidelity::release::Release;
 use gputrace_timeline::{
     event::CallEnd,
     gpu::{Quality, Window},
 };
 use rustix::process::Signal;
 
-use support::{gputrace, program, release};
+use support::{gputrace, kernels, program, recording, release};
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -38,17 +37,8 @@ impl Flight {
     /// Starts a program under a flight recorder, on a software GPU with these settings.
     fn start(program: &Command, settings: &str, options: &[&str]) -> Self {
         let place = tempfile::tempdir().expect("a directory");
-        fs::write(place.path().join("softgpu.toml"), settings).expect("the settings");
-        let mut command = Command::new(gputrace());
-        command
-            .args(["-o", "run", "-d"])
-            .arg(place.path().join("out"))
-            .args(ROOM)
-            .args(options)
-            .arg("--")
-            .arg(program.get_program())
-            .args(program.get_args());
-        equip(&mut command, place.path()).expect("the software GPU");
+        let gputrace = Command::new(gputrace());
+        let mut command = recording(gputrace, program, place.path(), settings, options);
         let recorder = Running::start("gputrace", &mut command);
         Self { place, recorder }
     }
@@ -69,21 +59,7 @@ impl Flight {
     }
 }
 
-/// When the GPU executed the program's kernels, ns `CLOCK_BOOTTIME`, in order.
-fn kernels(place: &Path, name: &str) -> Vec<(u64, u64)> {
-    let log = read_directory(&place.join("truth")).expect("the software GPU's log");
-    let mut kernels: Vec<(u64, u64)> = log
-        .iter()
-        .filter_map(|record| match record {
-            Record::Dispatch(one) if &*one.kernel == name => Some((one.begin.ns, one.end?.ns)),
-            _ => None,
-        })
-        .collect();
-    kernels.sort_unstable();
-    kernels
-}
-
-/// A queue that does not move is dumped with what hangs: the kernel, and the call that waits for it.
+/// The dump of a queue that does not move contains the kernel that hangs, and the call that waits.
 fn stuck(release: &Release) {
     let settings = "[[fault]]\nkind = 'never_ends'\nkernel = 'endless'\n";
     let options = ["--flight", "--dump-on", "stuck=1s", "--dump-after", "1ms"];
@@ -125,9 +101,7 @@ fn long(release: &Release) {
     assert!(why.starts_with("mixed of process"), "{why}");
     // By now the begin of the recording is no longer kept, if it is two seconds and more ago.
     let began = first.recording_began;
-    gputrace_e2e::process::eventually("the begin is old", gputrace_e2e::process::PATIENCE, || {
-        gputrace_e2e::process::now() > began + 7 * SECOND
-    });
+    eventually("the begin is old", PATIENCE, || now() > began + 7 * SECOND);
     let mut ask = Command::new(gputrace());
     ask.args(["dump-flight", &flight.recorder.pid().to_string()]);
     assert!(ask.status().expect("gputrace").success());

@@ -11,11 +11,10 @@ use gputrace_fidelity::{
     release::{Release, equip},
     run::ROOM,
 };
-use gputrace_softgpu::truth::{Record, read_directory};
 use rustix::process::Signal;
 use serde_json::Value;
 
-use support::{gputrace, program, release};
+use support::{gputrace, kernels, program, release};
 
 /// Kernels of 1.5 ms, one every 3 ms: the GPU is busy half of the time.
 const SETTINGS: &str = "default_duration = { fixed_ns = 1_500_000 }\n";
@@ -24,22 +23,6 @@ const LONGER: &[&str] = &["classes=1", "from=1", "to=1", "every=3000", "seconds=
 
 /// The program's kernel.
 const NAME: &str = "mixed";
-
-/// When the GPU executed the program's kernels, ns `CLOCK_BOOTTIME`, in order. Those that a runtime
-/// launches on a queue of its own are not seen from outside.
-fn kernels(place: &Path) -> Vec<(u64, u64)> {
-    let log = read_directory(&place.join("truth"));
-    let log = log.unwrap_or_else(|error| panic!("{error:#}"));
-    let mut kernels: Vec<(u64, u64)> = log
-        .iter()
-        .filter_map(|record| match record {
-            Record::Dispatch(one) if &*one.kernel == NAME => Some((one.begin.ns, one.end?.ns)),
-            _ => None,
-        })
-        .collect();
-    kernels.sort_unstable();
-    kernels
-}
 
 /// How long any of the kernels ran in `begin..end`, ns.
 fn busy(kernels: &[(u64, u64)], begin: u64, end: u64) -> u64 {
@@ -139,7 +122,7 @@ fn launched(name: &str) {
     let [line] = &lines[..] else {
         panic!("ROCm {name}: {lines:?}")
     };
-    let kernels = kernels(place.path());
+    let kernels = kernels(place.path(), NAME);
     is_true(name, line, &kernels);
     assert!(
         line.pointer("/gpus/0/busy/ns").is_some_and(Value::is_u64),
@@ -156,7 +139,7 @@ fn in_intervals(name: &str) {
     let place = place();
     let program = program(&release, "mix", HALF);
     let lines = top(place.path(), &["--interval", "500ms"], Some(&program));
-    let kernels = kernels(place.path());
+    let kernels = kernels(place.path(), NAME);
     let sum: u64 = lines.iter().map(calls).sum();
     assert_eq!(sum, kernels.len() as u64, "ROCm {name}");
     assert!(lines.len() > 3, "ROCm {name}: {lines:?}");
@@ -179,7 +162,7 @@ fn attached(release: &Release) {
     let running = Running::start("the workload", &mut command);
     // It uses its queue by then, so that gputrace finds it.
     let deadline = std::time::Instant::now() + Duration::from_mins(1);
-    while kernels(place.path()).len() < 20 {
+    while kernels(place.path(), NAME).len() < 20 {
         assert!(
             std::time::Instant::now() < deadline,
             "ROCm {name}: no kernels"
@@ -193,7 +176,7 @@ fn attached(release: &Release) {
         None,
     );
     running.signal(Signal::KILL);
-    let kernels = kernels(place.path());
+    let kernels = kernels(place.path(), NAME);
     let [line] = &lines[..] else {
         panic!("ROCm {name}: {lines:?}")
     };

@@ -15,6 +15,7 @@ use gputrace_fidelity::{
     scenario::{WORKLOADS, Workload},
 };
 use gputrace_simrocm::HipSoname;
+use gputrace_softgpu::truth::{Record, read_directory};
 
 /// A release to test on; `None`, with a message, if the test has to be skipped. Fails if the
 /// environment promises that the release is installed.
@@ -68,12 +69,24 @@ pub(crate) fn record(program: &Command, place: &Path, settings: &str, options: &
 
 /// As [`record`]; `recorder` is a command that starts gputrace with the arguments appended to it.
 pub(crate) fn record_by(
-    mut recorder: Command,
+    recorder: Command,
     program: &Command,
     place: &Path,
     settings: &str,
     options: &[&str],
 ) {
+    let mut command = recording(recorder, program, place, settings, options);
+    Running::start("gputrace", &mut command).finish();
+}
+
+/// The command that records as [`record_by`] does.
+pub(crate) fn recording(
+    mut recorder: Command,
+    program: &Command,
+    place: &Path,
+    settings: &str,
+    options: &[&str],
+) -> Command {
     fs::write(place.join("softgpu.toml"), settings).expect("the settings");
     recorder
         .args(["-o", "run", "-d"])
@@ -84,7 +97,22 @@ pub(crate) fn record_by(
         .arg(program.get_program())
         .args(program.get_args());
     equip(&mut recorder, place).expect("the software GPU");
-    Running::start("gputrace", &mut recorder).finish();
+    recorder
+}
+
+/// When the GPU executed the kernels called `name`, ns `CLOCK_BOOTTIME`, in order. Kernels that a
+/// runtime launches on a queue of its own are not seen from outside.
+pub(crate) fn kernels(place: &Path, name: &str) -> Vec<(u64, u64)> {
+    let log = read_directory(&place.join("truth")).expect("the software GPU's log");
+    let mut kernels: Vec<(u64, u64)> = log
+        .iter()
+        .filter_map(|record| match record {
+            Record::Dispatch(one) if &*one.kernel == name => Some((one.begin.ns, one.end?.ns)),
+            _ => None,
+        })
+        .collect();
+    kernels.sort_unstable();
+    kernels
 }
 
 /// The binary under test.
