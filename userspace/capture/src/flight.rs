@@ -13,12 +13,12 @@ pub struct Dump {
     pub number: u32,
     /// When the recording began, ns `CLOCK_BOOTTIME`.
     pub recording_began: u64,
-    /// Everything is in the dump that ended after this time, ns `CLOCK_BOOTTIME`. What ended before
-    /// may be there, too.
+    /// The dump contains everything that ended after this time, ns `CLOCK_BOOTTIME`. It may also
+    /// contain things that ended before.
     pub from: u64,
     /// When the dump was made, ns `CLOCK_BOOTTIME`.
     pub to: u64,
-    /// Whether the dump reaches back less far than asked for, because the recorder's space was full.
+    /// Whether the dump begins later than asked for, because the recorder's space was full.
     pub is_short: bool,
     /// Why it was made, in the order in which the recorder learned it; at least one.
     pub causes: Vec<Cause>,

@@ -16,7 +16,7 @@ use gputrace_capture::{
 };
 use zerocopy::FromBytes as _;
 
-use crate::{gone, ring::Ring};
+use crate::{discarded, ring::Ring};
 
 /// The state of a recording at the moment of a dump.
 #[derive(Clone, Debug, Default)]
@@ -97,10 +97,10 @@ pub fn dump<S: Sink>(
     }
     let mut open = Open::new(&moment.open);
     copy(ring, from, moment.bytes, &mut writer, &mut open)?;
-    let mut ledger = gone::without(&moment.ledger, &ring.gone, ring.base.ledger());
+    let mut ledger = discarded::without(&moment.ledger, &ring.discarded, ring.base.ledger());
     writer.records(&open.into_records(&mut ledger))?;
     writer.records(&moment.further)?;
-    gone::further(&mut ledger, &moment.further);
+    discarded::further(&mut ledger, &moment.further);
     for text in remarks {
         let time = moment.time;
         writer.meta(&Notice { time, text }.into())?;

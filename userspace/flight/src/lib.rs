@@ -4,7 +4,7 @@
 //! says which blocks of it are still needed: those of the last seconds, as far as the limit of its
 //! size allows. Earlier blocks are discarded. What they said that later records cannot be understood
 //! without (libraries, processes, queues, code objects) is kept in memory (`base`), and what they
-//! contained is subtracted from the accounts (`gone`).
+//! contained is subtracted from the accounts (`discarded`).
 //!
 //! [`dump`] writes what is kept as an ordinary capture. [`Watch`] looks for the [`Rule`]s for which
 //! a dump is made: slow calls, errors, long kernels, queues that do not move, faults of the driver.
@@ -20,8 +20,8 @@
 )]
 
 mod base;
+mod discarded;
 mod dump;
-mod gone;
 mod ring;
 mod rules;
 #[cfg(test)]

@@ -4,7 +4,7 @@ use std::{collections::VecDeque, time::Duration};
 
 use gputrace_capture::{Block, Meta, meta::Recording};
 
-use crate::{base::Base, gone::Counts};
+use crate::{base::Base, discarded::Counts};
 
 /// How much is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,7 +82,7 @@ pub struct Ring {
     /// Whether that is so because there was no room for more.
     is_full: bool,
     pub(crate) base: Base,
-    pub(crate) gone: Counts,
+    pub(crate) discarded: Counts,
 }
 
 impl Ring {
@@ -101,7 +101,7 @@ impl Ring {
             from: 0,
             is_full: false,
             base: Base::default(),
-            gone: Counts::default(),
+            discarded: Counts::default(),
         }
     }
 
@@ -149,7 +149,7 @@ impl Ring {
             };
             match first.what {
                 What::Records(counts, tasks) => {
-                    self.gone.add(&counts);
+                    self.discarded.add(&counts);
                     self.base.records(&tasks);
                     self.from = first.time;
                     self.is_full = !is_early;

@@ -222,7 +222,7 @@ struct Keeping {
 /// Follows the capture, and writes dumps, until no more can be ordered.
 fn keep(file: File, over: Arc<AtomicBool>, limits: Limits, keeping: Keeping) {
     let keeping = Rc::new(RefCell::new(keeping));
-    let following = Following::new(file, over, Kept(Rc::clone(&keeping)));
+    let following = Following::new(file, over, Serving(Rc::clone(&keeping)));
     let reader = CaptureReader::new(BufReader::with_capacity(BUFFER, following));
     if let Ok(mut reader) = reader {
         keeping.borrow_mut().ring = Ring::new(limits, reader.position());
@@ -237,9 +237,9 @@ fn keep(file: File, over: Arc<AtomicBool>, limits: Limits, keeping: Keeping) {
 
 /// Serves orders while there is nothing to read.
 #[derive(Clone)]
-struct Kept(Rc<RefCell<Keeping>>);
+struct Serving(Rc<RefCell<Keeping>>);
 
-impl Follower for Kept {
+impl Follower for Serving {
     fn passed(&mut self, _: &File, _: u64) {}
 
     fn caught_up(&mut self, _: u64) {

@@ -68,7 +68,7 @@ impl Recorder<'_> {
             request,
             course,
             live,
-            mut flight,
+            flight,
             ..
         } = self;
         let began = course.began;
@@ -100,22 +100,22 @@ impl Recorder<'_> {
         // Its last probes may be removed while the outputs are made.
         let backend = Arc::into_inner(calls).map(Calls::leave);
 
-        let landed = match flight.take() {
+        let rest = match flight {
             Some(mut flight) => {
                 flight.ended(&ending);
                 Some(flight.finish(&stopped, &reason).await)
             }
             None => None,
         };
-        for text in landed.iter().flat_map(|landed| &landed.remarks) {
+        for text in rest.iter().flat_map(|rest| &rest.remarks) {
             say(&Line::new(text));
         }
         let outputs = match live {
-            _ if landed.is_some() => Outputs::none(),
             Some(live) => tokio::select! {
                 outputs = live.finish() => outputs?,
                 () = stops.give_up() => return Err(SessionError::NotAllShown),
             },
+            None if rest.is_some() => Outputs::none(),
             None => make(&capture, directory, name, request, &mut stops).await?,
         };
         drop(backend);
@@ -129,7 +129,7 @@ impl Recorder<'_> {
             ended: stopped.ledger.time,
             ledger: stopped.ledger,
             outputs,
-            dumps: landed.map(|landed| landed.dumps),
+            dumps: rest.map(|rest| rest.dumps),
             reason,
             program,
             capture_failure: stopped.failure,

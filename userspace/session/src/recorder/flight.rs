@@ -1,10 +1,9 @@
 //! Decides when a flight recorder dumps what it has kept.
 
-use std::{collections::VecDeque, future::pending, path::PathBuf};
+use std::{future::pending, os::unix::process::ExitStatusExt as _, path::PathBuf};
 
 use gputrace_capture::{
     flight::{Cause, Dump},
-    ledger::Ledger,
     meta::EndReason,
 };
 use gputrace_collect::{CollectorHandle, Snapshot, Stopped, clocks};
@@ -182,8 +181,8 @@ impl FlightRecorder {
     /// Says what became of a dump.
     fn told(&mut self, made: Made) -> String {
         let path = made.path.display();
-        let causes: VecDeque<&str> = made.about.causes.iter().map(|one| &*one.text).collect();
-        let first = causes.front().copied().unwrap_or_default();
+        let causes = &made.about.causes;
+        let first = causes.first().map_or("", |cause| &cause.text);
         let more = causes.len() as u64 + made.about.more_causes;
         let more = match more.saturating_sub(1) {
             0 => String::new(),
@@ -213,7 +212,7 @@ impl FlightRecorder {
 
 /// What a flight recorder leaves.
 #[derive(Debug, Default)]
-pub(crate) struct Landed {
+pub(crate) struct Rest {
     /// The dumps that were written.
     pub(crate) dumps: Vec<PathBuf>,
     /// Lines for the user.
@@ -222,7 +221,7 @@ pub(crate) struct Landed {
 
 impl FlightRecorder {
     /// Makes the last dump, if one is due. The capture is complete.
-    pub(crate) async fn finish(mut self, stopped: &Stopped, reason: &EndReason) -> Landed {
+    pub(crate) async fn finish(mut self, stopped: &Stopped, reason: &EndReason) -> Rest {
         let mut remarks = Vec::new();
         self.threads.over();
         while let Some(cause) = self.threads.causes.recv().await {
@@ -231,7 +230,7 @@ impl FlightRecorder {
         if self.due.is_some() {
             let moment = Moment {
                 time: stopped.ledger.time,
-                ledger: Ledger::clone(&stopped.ledger),
+                ledger: stopped.ledger.clone(),
                 open: Vec::new(),
                 further: Vec::new(),
                 bytes: stopped.capture_bytes,
@@ -249,7 +248,7 @@ impl FlightRecorder {
                 tables::plural(self.passed_over, "further cause", "further causes")
             ));
         }
-        Landed {
+        Rest {
             dumps: self.dumps,
             remarks,
         }
@@ -257,7 +256,6 @@ impl FlightRecorder {
 
     /// Notes how the program ended, if a rule is about that.
     pub(crate) fn ended(&mut self, ending: &Ending) {
-        use std::os::unix::process::ExitStatusExt as _;
         let Ending::ProgramEnded(Some(status)) = ending else {
             return;
         };
