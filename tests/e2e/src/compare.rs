@@ -370,6 +370,7 @@ mod tests {
             request: None,
             range: 0,
             external: None,
+            stream_id: 0,
             pointees: Vec::new(),
         }
     }

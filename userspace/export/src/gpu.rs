@@ -1,32 +1,27 @@
-//! Agents, queues, kernels and streams that dispatches and copies refer to, and their names in
+//! Agents, queues and kernels that dispatches and copies refer to, and their names in
 //! outputs.
 
 use std::{borrow::Cow, collections::HashMap};
 
 use foldhash::fast::RandomState;
 use gputrace_timeline::{
-    event::{Call, Event},
-    gpu::{AgentInfo, Copy, Dispatch, GpuTime, KernelInfo, Origin, QueueInfo, Renamed, Window},
-    stream::{StreamInfo, StreamKey},
+    event::Event,
+    gpu::{AgentInfo, Copy, Dispatch, GpuTime, KernelInfo, QueueInfo, Renamed, Window},
 };
 
 /// rocprofv3 reports LDS in blocks of this many bytes.
 const LDS_BLOCK: u64 = 512;
 
-/// The agents, queues, kernels and streams of a capture. Memory grows with their number.
+/// The agents, queues and kernels of a capture. Memory grows with their number.
 #[derive(Clone, Debug, Default)]
 pub struct Gpus {
     agents: Vec<AgentInfo>,
     queues: HashMap<u32, QueueInfo, RandomState>,
     kernels: HashMap<u32, KernelInfo, RandomState>,
-    /// Streams by process and name, in order of time.
-    streams: HashMap<(u32, StreamKey), Vec<StreamInfo>, RandomState>,
-    /// The number, process and handle of each stream.
-    stream_order: Vec<StreamInfo>,
 }
 
 impl Gpus {
-    /// Learns of agents, queues, kernels and streams from `event`.
+    /// Learns of agents, queues and kernels from `event`.
     pub fn learn(&mut self, event: &Event) {
         match event {
             Event::Agent(info) => {
@@ -47,12 +42,6 @@ impl Gpus {
             }
             Event::Kernel(info) => {
                 self.kernels.insert(info.id, (**info).clone());
-            }
-            Event::Stream(info) => {
-                let known = self.streams.entry((info.pid, info.key)).or_default();
-                let at = known.partition_point(|other| other.since <= info.since);
-                known.insert(at, *info);
-                self.stream_order.push(*info);
             }
             _ => {}
         }
@@ -151,34 +140,6 @@ impl Gpus {
         let declared = self.kernel(dispatch).map(|info| info.kernel.group_size);
         u64::from(declared.unwrap_or(dispatch.group_size)).next_multiple_of(LDS_BLOCK)
     }
-
-    /// rocprofv3's `Stream_Id` of work: [`StreamInfo::number`], or 0 for a null stream or an
-    /// unknown stream.
-    #[must_use]
-    pub fn stream(&self, origin: &Origin) -> u32 {
-        let handle = origin.stream.unwrap_or_default();
-        self.stream_at((origin.pid, origin.tid), handle, origin.time)
-    }
-
-    /// The same for a handle that a call was given.
-    #[must_use]
-    pub fn stream_of(&self, call: &Call, handle: u64) -> u32 {
-        self.stream_at((call.pid, call.tid), handle, call.begin)
-    }
-
-    fn stream_at(&self, (pid, tid): (u32, u32), handle: u64, time: u64) -> u32 {
-        let key = StreamKey::of(tid, handle);
-        let known = key.and_then(|key| self.streams.get(&(pid, key)));
-        let mut before = known.into_iter().flatten().rev();
-        let stream = before.find(|stream| stream.since <= time);
-        stream.map_or(0, |stream| stream.number)
-    }
-
-    /// All streams, in order of their appearance.
-    #[must_use]
-    pub fn streams(&self) -> &[StreamInfo] {
-        &self.stream_order
-    }
 }
 
 /// rocprofv3's `Queue_Id`, which begins at 1, for a [`QueueInfo::number`].
@@ -221,50 +182,7 @@ pub fn copy_node(copy: &Copy) -> Option<u32> {
 
 #[cfg(test)]
 mod tests {
-    use gputrace_timeline::synthetic;
-
     use super::*;
-
-    #[test]
-    fn a_handle_means_the_stream_that_has_it_at_the_time() {
-        let mut gpus = Gpus::default();
-        let key = |tid, handle| StreamKey::of(tid, handle).unwrap_or_default();
-        for (number, pid, key, since) in [
-            (1, 1, key(1, 0xa0), 0),
-            (2, 1, key(1, 0xa0), 50),
-            (3, 2, key(2, 0xa0), 20),
-            (4, 1, key(1, 2), 0),
-            (5, 1, key(9, 2), 0),
-        ] {
-            gpus.learn(&Event::Stream(StreamInfo {
-                number,
-                pid,
-                key,
-                since,
-            }));
-        }
-        let stream = |(pid, tid), stream, time| {
-            gpus.stream(&Origin {
-                pid,
-                tid,
-                stream,
-                time,
-                ..Origin::default()
-            })
-        };
-        assert_eq!(stream((1, 1), Some(0xa0), 49), 1);
-        assert_eq!(stream((1, 9), Some(0xa0), 50), 2);
-        assert_eq!(stream((2, 2), Some(0xa0), 50), 3);
-        assert_eq!(stream((2, 2), Some(0xa0), 10), 0, "not yet");
-        assert_eq!(stream((1, 1), Some(2), 10), 4, "that of its thread");
-        assert_eq!(stream((1, 9), Some(2), 10), 5);
-        for null in [None, Some(0), Some(1), Some(0xb0)] {
-            assert_eq!(stream((1, 1), null, 60), 0);
-        }
-        let call = synthetic::call(1, 60, 70);
-        assert_eq!(gpus.stream_of(&call, 0xa0), 0, "of another process");
-        assert_eq!(gpus.streams().len(), 5);
-    }
 
     #[test]
     fn what_is_not_known_has_a_name_too() {

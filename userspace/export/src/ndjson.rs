@@ -232,7 +232,7 @@ impl<W: Write> NdjsonWriter<W> {
             Event::Call(call) => self.call(call),
             Event::Dispatch(dispatch) => self.dispatch(dispatch),
             Event::Copy(copy) => {
-                let stream = self.gpus.stream(&copy.origin);
+                let stream = copy.origin.stream_id;
                 self.value(&copy_line(copy, stream))
             }
             Event::Clocks(clocks) => self.value(&clocks_line("clocks", clocks)),
@@ -301,7 +301,7 @@ impl<W: Write> NdjsonWriter<W> {
             queue: queue_id(dispatch.queue),
             packet_index: dispatch.index,
             stream: dispatch.origin.stream,
-            stream_id: self.gpus.stream(&dispatch.origin),
+            stream_id: dispatch.origin.stream_id,
             correlation_id: dispatch.origin.innermost,
             outermost_correlation_id: dispatch.origin.outermost,
             external_id: dispatch.origin.external,

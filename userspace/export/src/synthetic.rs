@@ -111,6 +111,7 @@ pub fn dispatch(id: u64, submit: u64, time: GpuTime) -> Dispatch {
             deferred: false,
             range: None,
             external: None,
+            stream_id: 0,
         },
         queue: 0,
         node_id: Some(1),
@@ -238,11 +239,9 @@ pub fn events() -> Vec<Event> {
         dispatch(7, at(18), exact(at(60), at(80))),
         dispatch(8, at(300), exact(at(300), at(301))),
     ];
-    for (dispatch, stream) in work
-        .iter_mut()
-        .zip([None, Some(0xa0), Some(0xb0), Some(0xa0)])
-    {
-        dispatch.origin.stream = stream;
+    let streams = [(None, 0), (Some(0xa0), 1), (Some(0xb0), 2), (Some(0xa0), 1)];
+    for (dispatch, (stream, stream_id)) in work.iter_mut().zip(streams) {
+        (dispatch.origin.stream, dispatch.origin.stream_id) = (stream, stream_id);
     }
     if let [.., hung, other, unknown] = &mut work[..] {
         hung.kernel = Some(2);
@@ -492,6 +491,7 @@ fn copies() -> [Copy; 3] {
             deferred: false,
             range: None,
             external: None,
+            stream_id: 2,
         },
         direction,
         known_by,

@@ -83,7 +83,7 @@ const DISPATCH: &[Column<Dispatch>] = &[
         known.gpus.kernel_id(one).into()
     }),
     ("dispatch_id", Number, |one, _| one.id.into()),
-    ("stream_id", Number, |one, known| stream(&one.origin, known)),
+    ("stream_id", Number, |one, _| one.origin.stream_id.into()),
     ("queue_id", Number, |one, _| queue_id(one.queue).into()),
     ("start", Number, |one, _| one.time.drawn_begin().into()),
     ("end", Number, |one, _| one.time.drawn_end().into()),
@@ -125,7 +125,7 @@ const COPY: &[Column<Copy>] = &[
     ("end", Number, |one, _| one.time.drawn_end().into()),
     ("duration", Number, |one, _| duration(&one.time)),
     ("name", Text, |one, _| one.direction.name().into()),
-    ("stream_id", Number, |one, known| stream(&one.origin, known)),
+    ("stream_id", Number, |one, _| one.origin.stream_id.into()),
     ("size", Number, |one, _| one.bytes.into()),
     ("dst_agent_abs_index", Number, |one, known| {
         agent(one.destination_node, known)
@@ -302,10 +302,6 @@ fn agent_type<'a>(node: Option<u32>, known: &Known) -> Cell<'a> {
         AgentKind::Gpu => "GPU",
     })
     .into()
-}
-
-fn stream<'a>(origin: &Origin, known: &Known) -> Cell<'a> {
-    known.gpus.stream(origin).into()
 }
 
 /// The duration; null if it is unknown.

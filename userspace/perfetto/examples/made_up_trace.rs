@@ -131,6 +131,7 @@ fn call(index: u64) -> Call {
         request: None,
         range: 0,
         external: None,
+        stream_id: 0,
         pointees: Vec::new(),
     }
 }

@@ -121,7 +121,6 @@ impl Calls {
         let Context {
             functions,
             database,
-            gpus,
             ..
         } = context;
         let Some(info) = functions.get(call.function) else {
@@ -139,8 +138,8 @@ impl Calls {
             let _ = write!(self.text, "{value}");
             let position = position as i64;
             let extdata = match value {
-                ArgValue::Hex(handle) if name == "stream" => {
-                    let stream_id = gpus.stream_of(call, handle).into();
+                ArgValue::Hex(_) if name == "stream" => {
+                    let stream_id = call.stream_id.into();
                     Cow::Owned(json(&StreamExt { stream_id }))
                 }
                 _ => Cow::Borrowed("{}"),

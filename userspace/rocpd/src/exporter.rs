@@ -7,7 +7,7 @@ use gputrace_export::{
 };
 use gputrace_timeline::{
     event::{Call, Event},
-    gpu::Origin,
+    stream::StreamInfo,
 };
 use serde::Serialize;
 
@@ -122,6 +122,8 @@ pub(crate) struct Context {
     pub(crate) who: Who,
     pub(crate) functions: Functions,
     pub(crate) gpus: Gpus,
+    /// In order of their appearance.
+    pub(crate) streams: Vec<StreamInfo>,
     /// Row of the node.
     pub(crate) node: i64,
     /// The process that owns what belongs to no process: agents, the null stream. In a recording of
@@ -152,11 +154,6 @@ impl Context {
         ];
         self.event_rows.add(&self.database, row)?;
         Ok(self.events)
-    }
-
-    /// The number of the stream of work.
-    pub(crate) fn stream(&self, origin: &Origin) -> i64 {
-        self.gpus.stream(origin).into()
     }
 }
 
@@ -198,6 +195,7 @@ impl Writer {
             who: Who::default(),
             functions: Functions::default(),
             gpus: Gpus::default(),
+            streams: Vec::new(),
             node: gputrace_export::node::node_number(recording),
             main: recording.main_pid.unwrap_or(0),
             events: 0,
@@ -223,7 +221,11 @@ impl Writer {
         let context = &mut self.context;
         context.gpus.learn(event);
         match event {
-            Event::Recording(_) | Event::Agent(_) | Event::Stream(_) | Event::Pending(_) => Ok(()),
+            Event::Recording(_) | Event::Agent(_) | Event::Pending(_) => Ok(()),
+            Event::Stream(info) => {
+                context.streams.push(*info);
+                Ok(())
+            }
             Event::Function(info) => {
                 context.functions.learn(info);
                 self.graphs.function(info);

@@ -269,7 +269,7 @@ impl Work {
         }
         let kernel = self.kernel_row(context, dispatch)?;
         let queue = int(queue_id(dispatch.queue));
-        let stream = context.stream(origin);
+        let stream = origin.stream_id;
         let event = if time.is_drawn() {
             let stack = (origin.innermost, origin.innermost);
             let event = context.event(Domain::KernelDispatch.name(), stack, "{}")?;
@@ -404,7 +404,7 @@ impl Work {
         context.who.seen(origin.pid, origin.tid);
         let to = self.agent(context, copy.destination_node);
         let from = self.agent(context, copy.source_node);
-        let stream = context.stream(origin);
+        let stream = origin.stream_id;
         let direction = copy.direction.name();
         let event = if time.is_drawn() {
             let stack = (origin.innermost, origin.innermost);

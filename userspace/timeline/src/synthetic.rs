@@ -157,6 +157,7 @@ pub fn call(correlation: u64, begin: u64, end: u64) -> Call {
         request: None,
         range: 0,
         external: None,
+        stream_id: 0,
         pointees: Vec::new(),
     }
 }

@@ -465,6 +465,7 @@ impl<R: Read + Seek> Timeline<R> {
         remarks.extend(self.unseen.remarks(domains, ledger));
         remarks.extend(self.before.remark(self.work.older_queues()));
         remarks.extend([self.memory.remarks(), self.counters.remarks()].concat());
+        remarks.extend(self.streams.remark());
         remarks.extend_from_slice(&self.tally.undrawn);
         match (self.reader.truncation(), &self.end) {
             (Some(truncation), _) => remarks.push(format!("{truncation}. The recorder was killed or ran out of disk space, or the file was damaged.")),

@@ -12,7 +12,7 @@ use gputrace_abi::domain::Domain;
 use gputrace_capture::gpu::{AgentKind, Kernel};
 use gputrace_timeline::{
     event::Event,
-    gpu::{AgentInfo, Copy, Dispatch, GpuTime, KernelClass, KnownBy, Origin, RuntimeKernel},
+    gpu::{AgentInfo, Copy, Dispatch, GpuTime, KernelClass, KnownBy, RuntimeKernel},
 };
 
 use super::{
@@ -34,7 +34,7 @@ const DISPATCH: &[Column<Dispatch>] = &[
         row.gpus.agent_label(row.gpus.node_of(row.work)).into()
     }),
     ("Queue_Id", |row| queue_id(row.work.queue).into()),
-    ("Stream_Id", |row| stream(row.gpus, &row.work.origin)),
+    ("Stream_Id", |row| row.work.origin.stream_id.into()),
     ("Thread_Id", |row| row.work.origin.tid.into()),
     ("Dispatch_Id", |row| row.work.id.into()),
     ("Kernel_Id", |row| {
@@ -79,7 +79,7 @@ const DISPATCH_QUALITY: &[Column<Dispatch>] = &[
     ("Node_Id", |row| row.gpus.node_of(row.work).into()),
     ("Queue_Id", |row| queue_id(row.work.queue).into()),
     ("Packet_Index", |row| row.work.index.into()),
-    ("Stream_Id", |row| stream(row.gpus, &row.work.origin)),
+    ("Stream_Id", |row| row.work.origin.stream_id.into()),
     ("Stream_Handle", |row| {
         row.work.origin.stream.map(Field::Address).into()
     }),
@@ -142,7 +142,7 @@ const DISPATCH_QUALITY: &[Column<Dispatch>] = &[
 const COPY: &[Column<Copy>] = &[
     ("Kind", |_| Domain::MemoryCopy.name().into()),
     ("Direction", |row| row.work.direction.name().into()),
-    ("Stream_Id", |row| stream(row.gpus, &row.work.origin)),
+    ("Stream_Id", |row| row.work.origin.stream_id.into()),
     ("Source_Agent_Id", |row| {
         row.gpus.agent_label(row.work.source_node).into()
     }),
@@ -166,7 +166,7 @@ const COPY_QUALITY: &[Column<Copy>] = &[
     }),
     ("Process_Id", |row| row.work.origin.pid.into()),
     ("Thread_Id", |row| row.work.origin.tid.into()),
-    ("Stream_Id", |row| stream(row.gpus, &row.work.origin)),
+    ("Stream_Id", |row| row.work.origin.stream_id.into()),
     ("Stream_Handle", |row| {
         row.work.origin.stream.map(Field::Address).into()
     }),
@@ -302,10 +302,6 @@ fn agent_field<'a>(info: &'a AgentInfo, name: &str, column: AgentColumn) -> Fiel
         AgentColumn::Product => agent.product_name.as_str().into(),
         AgentColumn::Model => agent.model_name.as_str().into(),
     }
-}
-
-fn stream(gpus: &Gpus, origin: &Origin) -> Field<'static> {
-    gpus.stream(origin).into()
 }
 
 pub(super) fn kernel(row: &Row<'_, Dispatch>, what: fn(&Kernel) -> u32) -> Field<'static> {

@@ -371,7 +371,7 @@ impl Exporter for JsonExporter {
                 }
             }
             Event::Copy(copy) => {
-                let stream = self.gpus.stream(&copy.origin);
+                let stream = copy.origin.stream_id;
                 let array = array("memory_copy", copy.time.is_drawn());
                 let record = CopyRecord::new(copy, stream);
                 let name = copy.direction.name();

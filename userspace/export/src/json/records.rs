@@ -311,7 +311,7 @@ pub(crate) struct DispatchRecord {
 
 impl DispatchRecord {
     pub(crate) fn new(dispatch: &Dispatch, info: DispatchInfo, gpus: &Gpus) -> Self {
-        let stream = gpus.stream(&dispatch.origin);
+        let stream = dispatch.origin.stream_id;
         Self {
             size: DISPATCH_SIZE,
             kind: kind(Some(Domain::KernelDispatch)),

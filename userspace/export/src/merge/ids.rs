@@ -54,6 +54,7 @@ pub(super) struct Names {
     functions: HashMap<u32, u32>,
     queues: HashMap<u32, u32>,
     kernels: HashMap<u32, u32>,
+    streams: HashMap<u32, u32>,
     classes: HashMap<u32, u32>,
     code_objects: HashMap<u32, u32>,
 }
@@ -73,6 +74,7 @@ impl Names {
             functions: HashMap::new(),
             queues: HashMap::new(),
             kernels: HashMap::new(),
+            streams: HashMap::new(),
             classes: HashMap::new(),
             code_objects: HashMap::new(),
         }
@@ -130,8 +132,7 @@ impl Names {
                 info.code_object.time = clock.apply(info.code_object.time);
             }
             Event::Stream(info) => {
-                counters.streams += 1;
-                info.number = counters.streams;
+                info.number = self.stream(info.number, counters);
                 info.pid = self.task(info.pid);
                 info.key.thread = info.key.thread.map(|tid| self.task(tid));
                 if info.since != 0 {
@@ -155,7 +156,7 @@ impl Names {
                 copy.id = counters.copies;
                 copy.destination_node = copy.destination_node.map(|node| self.node(node));
                 copy.source_node = copy.source_node.map(|node| self.node(node));
-                self.origin(&mut copy.origin, clock);
+                self.origin(&mut copy.origin, clock, counters);
                 times(&mut copy.time, clock);
             }
             Event::Activity(reading) => {
@@ -198,6 +199,7 @@ impl Names {
         call.parent = self.correlation(call.parent);
         call.range = self.correlation(call.range);
         call.cpu = call.cpu.saturating_add(self.first_cpu);
+        call.stream_id = self.stream(call.stream_id, counters);
     }
 
     fn dispatch(&mut self, dispatch: &mut Dispatch, clock: &Alignment, counters: &mut Counters) {
@@ -206,7 +208,7 @@ impl Names {
         dispatch.queue = number(&mut self.queues, dispatch.queue, &mut counters.queues);
         dispatch.node_id = dispatch.node_id.map(|node| self.node(node));
         dispatch.kernel = dispatch.kernel.map(|kernel| self.kernel(kernel, counters));
-        self.origin(&mut dispatch.origin, clock);
+        self.origin(&mut dispatch.origin, clock, counters);
         times(&mut dispatch.time, clock);
         if let Some(estimate) = &mut dispatch.time.estimate {
             estimate.class = number(&mut self.classes, estimate.class, &mut counters.classes);
@@ -287,7 +289,7 @@ impl Names {
         number(&mut self.code_objects, id, &mut counters.code_objects).saturating_add(1)
     }
 
-    fn origin(&self, origin: &mut Origin, clock: &Alignment) {
+    fn origin(&mut self, origin: &mut Origin, clock: &Alignment, counters: &mut Counters) {
         origin.pid = self.task(origin.pid);
         origin.tid = self.task(origin.tid);
         if origin.time != 0 {
@@ -296,6 +298,15 @@ impl Names {
         origin.innermost = self.correlation(origin.innermost);
         origin.outermost = self.correlation(origin.outermost);
         origin.caller = self.correlation(origin.caller);
+        origin.stream_id = self.stream(origin.stream_id, counters);
+    }
+
+    /// Streams are numbered from 1.
+    fn stream(&mut self, id: u32, counters: &mut Counters) -> u32 {
+        match id {
+            0 => 0,
+            id => 1 + number(&mut self.streams, id, &mut counters.streams),
+        }
     }
 }
 

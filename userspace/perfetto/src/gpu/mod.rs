@@ -248,7 +248,7 @@ impl GpuWork {
             node: gpus.node_of(dispatch),
             part: match options.grouping {
                 GpuGrouping::Queues => Part::Queue(dispatch.queue),
-                GpuGrouping::Streams => stream(gpus, &dispatch.origin),
+                GpuGrouping::Streams => stream(&dispatch.origin),
             },
             native: native.then_some(dispatch.id.wrapping_mul(2)),
             launch: native.then(|| notes::native_launch(gpus, dispatch)),
@@ -281,7 +281,7 @@ impl GpuWork {
             node: copy_node(copy),
             part: match options.grouping {
                 GpuGrouping::Queues => Part::All,
-                GpuGrouping::Streams => stream(gpus, &copy.origin),
+                GpuGrouping::Streams => stream(&copy.origin),
             },
             native: native.then_some(copy.id.wrapping_mul(2).wrapping_add(1)),
             launch: None,
@@ -295,10 +295,10 @@ impl GpuWork {
     }
 }
 
-fn stream(gpus: &Gpus, origin: &Origin) -> Part {
+fn stream(origin: &Origin) -> Part {
     Part::Stream {
         pid: origin.pid,
-        number: gpus.stream(origin),
+        number: origin.stream_id,
     }
 }
 
@@ -339,7 +339,7 @@ fn draw<W: Write>(
             event.flow(span.origin.innermost);
         }
         let mut annotations = event.annotations();
-        notes::common(&mut annotations, gpus, span.origin, time);
+        notes::common(&mut annotations, span.origin, time);
         notes(&mut annotations);
     })?;
     if kind == EventType::SliceBegin {

@@ -181,12 +181,7 @@ impl Known {
 }
 
 /// Adds who submitted the work and when, and how well its times are known.
-pub(super) fn common(
-    annotations: &mut Annotations<'_>,
-    gpus: &Gpus,
-    origin: &Origin,
-    time: &GpuTime,
-) {
+pub(super) fn common(annotations: &mut Annotations<'_>, origin: &Origin, time: &GpuTime) {
     annotations.named_text("quality", time.quality.name());
     let (begin, end) = (time.drawn_begin(), time.drawn_end());
     let length = Length::of(time);
@@ -205,7 +200,7 @@ pub(super) fn common(
         ("outermost_corr_id", origin.outermost),
         ("pid", origin.pid.into()),
         ("tid", origin.tid.into()),
-        ("stream_ID", gpus.stream(origin).into()),
+        ("stream_ID", origin.stream_id.into()),
     ] {
         annotations.named(name, Value::Uint(value));
     }

@@ -199,7 +199,7 @@ pub(super) fn write_streams(context: &mut Context) -> Result<(), ExportError> {
     let (node, main) = (context.node, context.main);
     let default = params![0, node, main, "Default Stream", "{}"];
     context.database.insert(&sql, default)?;
-    for stream in context.gpus.streams() {
+    for stream in &context.streams {
         let id = stream.number;
         context.who.process(stream.pid);
         let extdata = json!({"handle": stream.key.handle}).to_string();

@@ -141,6 +141,7 @@ pub(crate) fn call(parts: &Parts<'_>) -> Call {
         request: Some(Box::new(request(parts, finished))),
         range: 0,
         external: None,
+        stream_id: 0,
         pointees: Vec::new(),
     }
 }

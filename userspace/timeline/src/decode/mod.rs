@@ -176,6 +176,7 @@ pub(crate) fn call(record: &LongSpan) -> Call {
         request: None,
         range: 0,
         external: None,
+        stream_id: 0,
         pointees: Vec::new(),
     }
 }

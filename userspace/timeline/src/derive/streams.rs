@@ -13,6 +13,7 @@ use gputrace_catalog::{
     launch::{self, Launch},
     word,
 };
+use gputrace_text::tables::plural;
 
 use crate::model::{
     event::{Call, CallEnd, Event, FunctionInfo, Lifetime, LifetimeChange},
@@ -26,13 +27,20 @@ const STREAM: &str = "hipStream_t";
 /// Maximum number of calls remembered whose null stream is the thread's own.
 const MOST_OWN: usize = 1 << 16;
 
+/// Maximum number of streams remembered after their end, for work that is emitted long after it was
+/// submitted.
+const MOST_ENDED: usize = 1 << 14;
+
 /// Follows streams.
 #[derive(Debug, Default)]
 pub(crate) struct Streams {
     /// Stream arguments of functions, by function id.
     functions: HashMap<u32, Function, RandomState>,
-    /// Streams by process and name, in order of time.
-    processes: HashMap<u32, HashMap<StreamKey, Vec<Life>, RandomState>, RandomState>,
+    processes: HashMap<u32, Process, RandomState>,
+    /// The latest streams that have ended: process, name and number.
+    ended: VecDeque<(u32, StreamKey, u32)>,
+    /// Number of calls and work whose stream was no longer known.
+    unknown: u64,
     /// The latest calls that used the thread's own stream as the null stream, by correlation id,
     /// and these ids in order.
     own: HashSet<u64, RandomState>,
@@ -40,6 +48,15 @@ pub(crate) struct Streams {
     count: u32,
     /// Streams that have not been announced, and the event that names them.
     ready: VecDeque<Event>,
+}
+
+/// The streams of a process.
+#[derive(Debug, Default)]
+struct Process {
+    /// By name, in order of time.
+    streams: HashMap<StreamKey, Vec<Life>, RandomState>,
+    /// When the last stream ended that is no longer remembered, ns `CLOCK_BOOTTIME`; 0 if all are.
+    forgotten: u64,
 }
 
 /// What a function does with streams.
@@ -62,13 +79,16 @@ struct StreamWord {
 /// A stream.
 #[derive(Clone, Copy, Debug)]
 struct Life {
+    /// As in [`StreamInfo`].
+    number: u32,
     since: u64,
     until: u64,
     first_use: u64,
 }
 
 impl Streams {
-    /// Learns from an event that is to be emitted. Work in the thread's own stream gets its handle.
+    /// Learns from an event that is to be emitted. Calls and work get the number of their stream, and
+    /// work in the thread's own stream gets its handle.
     pub(crate) fn seen(&mut self, event: &mut Event) {
         match event {
             Event::Function(info) => self.function(info),
@@ -124,7 +144,7 @@ impl Streams {
         }
     }
 
-    fn call(&mut self, call: &Call) {
+    fn call(&mut self, call: &mut Call) {
         let Some(function) = self.functions.get(&call.function) else {
             return;
         };
@@ -147,7 +167,10 @@ impl Streams {
             if created {
                 self.created(call.pid, key, call.end);
             } else {
-                self.named(call.pid, key, call.begin);
+                let number = self.named(call.pid, key, call.begin);
+                if call.stream_id == 0 {
+                    call.stream_id = number;
+                }
             }
             if destroys {
                 self.destroyed(call.pid, key, (call.begin, call.end));
@@ -181,29 +204,34 @@ impl Streams {
         }
         let handle = origin.stream.unwrap_or_default();
         if let Some(key) = StreamKey::of(origin.tid, handle) {
-            self.named(origin.pid, key, origin.time);
+            origin.stream_id = self.named(origin.pid, key, origin.time);
         }
     }
 
     fn lives(&mut self, pid: u32, key: StreamKey) -> &mut Vec<Life> {
         let process = self.processes.entry(pid).or_default();
-        process.entry(key).or_default()
+        process.streams.entry(key).or_default()
     }
 
-    /// A stream is named at `time`.
-    fn named(&mut self, pid: u32, key: StreamKey, time: u64) {
-        let lives = self.lives(pid, key);
+    /// A stream is named at `time`. Returns its number; 0 if it is no longer remembered.
+    fn named(&mut self, pid: u32, key: StreamKey, time: u64) -> u32 {
+        let process = self.processes.entry(pid).or_default();
+        let lives = process.streams.entry(key).or_default();
         let next = lives.partition_point(|life| life.since <= time);
         let since = match lives.get_mut(..next).and_then(<[Life]>::last_mut) {
             Some(life) if time <= life.until => {
                 life.first_use = life.first_use.min(time);
-                return;
+                return life.number;
+            }
+            _ if process.forgotten != 0 && time <= process.forgotten => {
+                self.unknown += 1;
+                return 0;
             }
             Some(life) => life.until,
-            None => 0,
+            None => process.forgotten,
         };
         let until = lives.get(next).map_or(u64::MAX, |life| life.since);
-        self.begin(pid, key, next, (since, until, time));
+        self.begin(pid, key, next, (since, until, time))
     }
 
     /// A call that ended at `time` has created a stream.
@@ -214,32 +242,42 @@ impl Streams {
         if let Some(before) = lives.get_mut(..next).and_then(<[Life]>::last_mut)
             && time <= before.until
         {
-            // Its work has come up before.
             if time <= before.first_use {
+                // Its work has come up before.
                 before.since = time;
                 return;
             }
+            let was_open = before.until == u64::MAX;
+            let number = before.number;
             before.until = time;
+            if was_open {
+                self.over(pid, key, number);
+            }
         }
         self.begin(pid, key, next, (time, until, time));
     }
 
-    fn begin(&mut self, pid: u32, key: StreamKey, at: usize, times: (u64, u64, u64)) {
+    fn begin(&mut self, pid: u32, key: StreamKey, at: usize, times: (u64, u64, u64)) -> u32 {
         let (since, until, first_use) = times;
+        self.count += 1;
+        let number = self.count;
         let life = Life {
+            number,
             since,
             until,
             first_use,
         };
         self.lives(pid, key).insert(at, life);
-        self.count += 1;
-        let number = self.count;
+        if until != u64::MAX {
+            self.over(pid, key, number);
+        }
         self.ready.push_back(Event::Stream(StreamInfo {
             number,
             pid,
             key,
             since,
         }));
+        number
     }
 
     /// A call has destroyed the stream that had this name when it began.
@@ -247,7 +285,12 @@ impl Streams {
         let lives = self.lives(pid, key);
         let next = lives.partition_point(|life| life.since <= begin);
         if let Some(life) = lives.get_mut(..next).and_then(<[Life]>::last_mut) {
+            let was_open = life.until == u64::MAX;
+            let number = life.number;
             life.until = life.until.min(end);
+            if was_open {
+                self.over(pid, key, number);
+            }
         }
     }
 
@@ -258,13 +301,53 @@ impl Streams {
         let is_over = |key: &StreamKey| match lifetime.what {
             LifetimeChange::Executed { .. } | LifetimeChange::ProcessStarted { .. } => true,
             LifetimeChange::ThreadStarted { .. } => key.thread == Some(lifetime.tid),
-            LifetimeChange::Exited | LifetimeChange::Renamed { .. } => false,
+            LifetimeChange::Exited => lifetime.tid == lifetime.pid,
+            LifetimeChange::Renamed { .. } => false,
         };
-        for (_, lives) in process.iter_mut().filter(|(key, _)| is_over(key)) {
+        let mut over = Vec::new();
+        for (key, lives) in process.streams.iter_mut().filter(|(key, _)| is_over(key)) {
             for life in lives {
+                if life.until == u64::MAX {
+                    over.push((*key, life.number));
+                }
                 life.until = life.until.min(lifetime.time.max(life.since));
             }
         }
+        // Which ones are forgotten first must not depend on the order of a hash map.
+        over.sort_unstable_by_key(|(_, number)| *number);
+        for (key, number) in over {
+            self.over(lifetime.pid, key, number);
+        }
+    }
+
+    /// A stream has ended: forgets the one that ended first if that makes too many.
+    fn over(&mut self, pid: u32, key: StreamKey, number: u32) {
+        self.ended.push_back((pid, key, number));
+        if self.ended.len() <= MOST_ENDED {
+            return;
+        }
+        if let Some((pid, key, number)) = self.ended.pop_front()
+            && let Some(process) = self.processes.get_mut(&pid)
+            && let Some(lives) = process.streams.get_mut(&key)
+        {
+            let gone = lives.extract_if(.., |life| life.number == number);
+            let until = gone.map(|life| life.until).max().unwrap_or_default();
+            process.forgotten = process.forgotten.max(until);
+            if lives.is_empty() {
+                process.streams.remove(&key);
+            }
+        }
+    }
+
+    /// What to say at the end.
+    pub(crate) fn remark(&self) -> Option<String> {
+        (self.unknown > 0).then(|| {
+            format!(
+                "{} named a stream that had ended long before: more than {MOST_ENDED} streams ended \
+                 since. They are shown in the null stream.",
+                plural(self.unknown, "call or piece of work", "calls or pieces of work"),
+            )
+        })
     }
 }
 

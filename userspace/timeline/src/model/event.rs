@@ -259,6 +259,9 @@ pub struct Call {
     pub request: Option<Box<Request>>,
     /// External correlation id that the program had set for the work of this thread.
     pub external: Option<u64>,
+    /// [`StreamInfo::number`](super::stream::StreamInfo::number) of the first stream that it was
+    /// given; 0 for a null stream or none. Known when the event is emitted.
+    pub stream_id: u32,
     /// Data that its pointer arguments and its result pointed to, as far as it was read.
     pub pointees: Vec<Pointee>,
 }

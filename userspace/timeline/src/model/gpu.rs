@@ -434,6 +434,9 @@ pub struct Origin {
     pub caller: u64,
     /// `hipStream_t` argument of such a call; 0 is the null stream, `None` if unknown.
     pub stream: Option<u64>,
+    /// [`StreamInfo::number`](super::stream::StreamInfo::number) of this stream (rocprofv3's
+    /// `Stream_Id`); 0 for a null stream or an unknown stream. Known when the event is emitted.
+    pub stream_id: u32,
     /// Whether one of HIP's own threads submitted it later than the call that asked for it
     /// (`AMD_DIRECT_DISPATCH=0`). That call is then `outermost`; it belongs to another thread and
     /// was found by the order of work in its stream.

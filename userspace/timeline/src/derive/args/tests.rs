@@ -22,6 +22,7 @@ fn call(args: [u64; 6], stack: [u64; 8]) -> Call {
         request: None,
         range: 0,
         external: None,
+        stream_id: 0,
         pointees: Vec::new(),
     }
 }

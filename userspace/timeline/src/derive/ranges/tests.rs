@@ -65,6 +65,7 @@ fn call(name: &str, begin: u64, returned: u64) -> Call {
         request: None,
         range: 0,
         external: None,
+        stream_id: 0,
         pointees: Vec::new(),
     }
 }

@@ -275,3 +275,84 @@ fn the_null_stream_of_some_functions_is_the_threads_own() {
     let new = std::iter::from_fn(|| streams.next());
     assert_eq!(new.count(), 2, "the thread's own, and 0xa0");
 }
+
+/// The number that an event's stream gets.
+fn number(streams: &mut Streams, mut event: Event) -> u32 {
+    streams.seen(&mut event);
+    match event {
+        Event::Call(call) => call.stream_id,
+        Event::Copy(copy) => copy.origin.stream_id,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn calls_and_work_have_the_number_of_the_stream_at_their_time() {
+    let mut streams = streams();
+    let mut number = |event| number(&mut streams, event);
+    let launch = |handle, begin| Event::Call(call(LAUNCH, handle, begin));
+    assert_eq!(number(launch(0xa0, 10)), 1);
+    assert_eq!(number(Event::Call(call(DESTROY, 0xa0, 20))), 1);
+    // It is given no stream: it makes one.
+    assert_eq!(number(Event::Call(call(CREATE, 0xa0, 30))), 0);
+    assert_eq!(number(launch(0xa0, 40)), 2);
+    assert_eq!(number(launch(2, 45)), 3);
+    assert_eq!(number(work(9, 2, 46)), 4, "another thread's own");
+    assert_eq!(number(work(9, 0xa0, 41)), 2);
+    assert_eq!(number(work(9, 0xa0, 11)), 1);
+    assert_eq!(number(work(synthetic::call(1, 1, 2).tid, 2, 46)), 3);
+    for null in [0, 1] {
+        assert_eq!(number(work(1, null, 50)), 0);
+        assert_eq!(number(launch(null, 50)), 0);
+    }
+}
+
+#[test]
+fn streams_that_ended_long_ago_are_forgotten() {
+    let mut streams = streams();
+    let all = MOST_ENDED as u64 + 100;
+    // Two handles in turn, as an allocator gives them, and one that lives on.
+    let handle = |at: u64| 0xa0 + 0x100 * (at % 2);
+    number(&mut streams, Event::Call(call(CREATE, 0xf0, 1)));
+    for at in 0..all {
+        let begin = 1000 * (at + 1);
+        for (function, begin) in [(CREATE, begin), (LAUNCH, begin + 10), (DESTROY, begin + 20)] {
+            let call = call(function, handle(at), begin);
+            number(&mut streams, Event::Call(call));
+        }
+        while streams.next().is_some() {}
+    }
+    let known = streams.processes.values().flat_map(|one| &one.streams);
+    let known: usize = known.map(|(_, lives)| lives.len()).sum();
+    assert_eq!(known, MOST_ENDED + 1);
+    assert_eq!(streams.ended.len(), MOST_ENDED);
+    assert_eq!(streams.remark(), None);
+    // The first one that is remembered, and the last one that is not.
+    let mut of = |at: u64| {
+        let event = work(1, handle(at), 1000 * (at + 1) + 12);
+        u64::from(number(&mut streams, event))
+    };
+    assert_eq!(of(100), 102);
+    assert_eq!(of(all - 1), all + 1);
+    assert_eq!(of(99), 0);
+    assert_eq!(number(&mut streams, work(1, 0xf0, 5_000)), 1);
+    assert!(streams.next().is_none(), "nothing new");
+    let remark = streams.remark().unwrap();
+    assert!(
+        remark.starts_with("1 call or piece of work named"),
+        "{remark}"
+    );
+}
+
+#[test]
+fn a_process_takes_its_streams_with_it() {
+    let mut streams = streams();
+    number(&mut streams, Event::Call(call(CREATE, 0xa0, 10)));
+    number(&mut streams, Event::Call(call(LAUNCH, 2, 20)));
+    streams.seen(&mut lifetime(LifetimeChange::Exited, PID + 1, 30));
+    assert!(streams.ended.is_empty(), "only a thread");
+    streams.seen(&mut lifetime(LifetimeChange::Exited, PID, 40));
+    let numbers = streams.ended.iter().map(|(_, _, number)| *number);
+    assert!(numbers.eq([1, 2]));
+    assert_eq!(number(&mut streams, work(1, 0xa0, 30)), 1, "late work");
+}

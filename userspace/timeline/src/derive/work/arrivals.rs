@@ -88,6 +88,7 @@ impl Work {
             caller: packet.innermost,
             stream: (packet.flags & packet_flags::STREAM != 0).then_some(packet.stream),
             deferred: false,
+            stream_id: 0,
             range: None,
             external: None,
         };

@@ -95,6 +95,7 @@ impl Work {
                     caller: record.innermost,
                     stream: (record.flags & packet_flags::STREAM != 0).then_some(record.stream),
                     deferred: false,
+                    stream_id: 0,
                     range: None,
                     external: None,
                 },
