@@ -1,4 +1,4 @@
-//! The flight recorder: dumps of the last part of a recording that goes on.
+//! Recordings that go on: the flight recorder's dumps, and files that follow each other.
 
 #![allow(clippy::panic, reason = "test code outside of #[test] functions")]
 
@@ -297,6 +297,89 @@ fn the_file_takes_no_more_space_than_is_kept() {
 }
 
 #[test]
+fn a_recording_goes_on_in_another_file() {
+    let Some(bench) = Bench::privileged() else {
+        return;
+    };
+    let outputs = bench.launch(
+        &["--hip-trace", "--keep", "100", "--max-size", "1MiB"],
+        &["hip_calls", "single", "500"],
+    );
+    let parts: Vec<Trace> = (1..)
+        .map(|number| {
+            outputs
+                .directory()
+                .join(format!("trace_part-{number}.gtcap"))
+        })
+        .take_while(|path| path.exists())
+        .map(|path| Trace::read(&path))
+        .collect();
+    assert!(parts.len() > 2, "{:?}", files(&outputs));
+    assert_eq!(parts.len(), files(&outputs).len());
+    for part in &parts {
+        account_is_of(part);
+        assert!(about(part).is_part && !about(part).is_short);
+        let names = part.processes.iter().map(|process| process.name.as_str());
+        assert!(part.calls.is_empty() || names.into_iter().any(|name| name == "hip_calls"));
+    }
+    for pair in parts.windows(2) {
+        let reason = pair[0].end.as_ref().map(|end| &end.reason);
+        assert_eq!(reason, Some(&EndReason::Continued));
+        assert_eq!(about(&pair[0]).to, about(&pair[1]).from);
+    }
+    let last = parts.last().unwrap();
+    let reason = last.end.as_ref().map(|end| &end.reason);
+    assert_eq!(reason, Some(&EndReason::TargetsGone));
+    // Together they are the program's own log: each call is in one file. One that was open at the
+    // end of a file is in it as unfinished too.
+    let mut whole = Trace::read(&outputs.directory().join("trace_part-1.gtcap"));
+    whole.calls = parts.into_iter().flat_map(|part| part.calls).collect();
+    whole
+        .calls
+        .retain(|call| matches!(call.how, CallEnd::Returned(_)));
+    whole.calls.sort_by_key(|call| (call.begin, call.depth));
+    let everything = Dump {
+        to: u64::MAX,
+        ..Dump::default()
+    };
+    every_logged_call_is_there(&bench, &whole, &everything);
+    let mut ids: Vec<u64> = whole.calls.iter().map(|call| call.correlation).collect();
+    let all = ids.len();
+    ids.sort_unstable();
+    ids.dedup();
+    assert_eq!(ids.len(), all, "calls that are in two files");
+}
+
+#[test]
+fn the_oldest_files_are_removed() {
+    let Some(bench) = Bench::privileged() else {
+        return;
+    };
+    let outputs = bench.outputs(0);
+    let mut program = bench.start(&["hip_calls", "loop", "200"]);
+    let options = ["--keep", "2", "--max-duration", "300ms"];
+    let mut recorder = bench.attach(&outputs, &options, &[program.pid()]);
+    recorder.wait_for_stderr("part 4: ");
+    program.close_stdin();
+    program.finish();
+    recorder.finish();
+    let said = recorder.stderr();
+    let number = |name: &str| {
+        let number = name.strip_prefix("trace_part-")?.strip_suffix(".gtcap")?;
+        number.parse::<u32>().ok()
+    };
+    let mut kept: Vec<u32> = files(&outputs)
+        .iter()
+        .filter_map(|name| number(name))
+        .collect();
+    kept.sort_unstable();
+    let made = said.matches("gputrace: part ").count() as u32;
+    assert!(made >= 4, "{said}");
+    assert_eq!(kept, [made - 1, made], "{said}");
+    assert!(said.contains("2 captures were kept: "), "{said}");
+}
+
+#[test]
 fn what_makes_no_sense_is_refused() {
     let bench = Bench::new();
     let run = |arguments: &[&str]| {
@@ -318,6 +401,14 @@ fn what_makes_no_sense_is_refused() {
         (&["--flight", "--dump-on", "killed"], 2, "needs a program"),
         (&["--flight", "60"], 2, "neither a time with a unit"),
         (&["--flight", "-f", "csv"], 2, "cannot be used with"),
+        (&["--keep", "2", "-f", "csv"], 2, "cannot be used with"),
+        (&["--keep", "2", "--flight"], 2, "cannot be used with"),
+        (
+            &["--keep", "2"],
+            2,
+            "add --max-size 1GiB or --max-duration 10m",
+        ),
+        (&["--keep", "2", "--max-size", "1K"], 2, "at least 1MiB"),
         (&["--dump-on", "error"], 2, "--flight"),
         (
             &["dump-flight", "1"],

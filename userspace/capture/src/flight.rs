@@ -24,6 +24,10 @@ pub struct Dump {
     pub causes: Vec<Cause>,
     /// Number of further causes.
     pub more_causes: u64,
+    /// Whether it is one of the files of a recording that goes on in another file when one is full.
+    /// Such a file has what was recorded since the file before it.
+    #[serde(default)]
+    pub is_part: bool,
 }
 
 /// Why a dump was made.

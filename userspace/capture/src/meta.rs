@@ -343,6 +343,8 @@ pub enum EndReason {
     TargetsGone,
     /// It goes on: this is a dump of a flight recorder.
     Dumped,
+    /// It goes on in another file.
+    Continued,
     /// An error occurred; the text describes it.
     Failed(String),
 }

@@ -12,7 +12,7 @@ use rustix::{
     process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal},
 };
 
-use crate::{exit, say};
+use crate::{args::flight::LEAST, exit, say};
 
 /// Options of `dump-flight`.
 #[derive(Debug, Args)]
@@ -29,7 +29,27 @@ pub(crate) fn check(request: &Request) -> Result<(), String> {
         return Ok(());
     };
     if request.output.live.is_some() {
-        return Err("--flight keeps what -o - would show; drop one of them".to_owned());
+        let option = if flight.parts.is_some() {
+            "--keep"
+        } else {
+            "--flight"
+        };
+        return Err(format!(
+            "{option} writes into files what -o - would show; drop one of them"
+        ));
+    }
+    if flight
+        .parts
+        .is_some_and(|parts| parts.bytes.is_none() && parts.time.is_none())
+    {
+        return Err(
+            "--keep needs the size or the time of a capture: add --max-size 1GiB or --max-duration 10m"
+                .to_owned(),
+        );
+    }
+    let size = flight.parts.and_then(|parts| parts.bytes);
+    if size.is_some_and(|size| size < LEAST) {
+        return Err("with --keep, --max-size must be at least 1MiB".to_owned());
     }
     let has = |domain| request.domains.contains(&domain);
     for rule in &flight.rules {
@@ -58,10 +78,19 @@ pub(crate) fn check(request: &Request) -> Result<(), String> {
     Ok(())
 }
 
-/// Says what a flight recorder leaves.
-pub(crate) fn tell(finished: &Finished) {
+/// Says what a flight recorder, or a recording in several files, leaves.
+pub(crate) fn tell(finished: &Finished, in_parts: bool) {
     match finished.dumps.as_deref() {
         None => {}
+        Some([]) if in_parts => say("no capture could be written"),
+        Some(parts) if in_parts => {
+            let kept = plural(parts.len() as u64, "capture was kept", "captures were kept");
+            let paths: Vec<String> = parts
+                .iter()
+                .map(|path| path.display().to_string())
+                .collect();
+            say(&format!("{kept}: {}", paths.join(", ")));
+        }
         Some([]) => say("no dump was made; `gputrace dump-flight` asks for one while it records"),
         Some(dumps) => {
             let made = plural(dumps.len() as u64, "dump was made", "dumps were made");

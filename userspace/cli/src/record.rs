@@ -85,6 +85,7 @@ pub(crate) fn run(cli: &Cli, options: &Options) -> Result<Done> {
     view.finish();
     let finished = finished?;
     let printed = report(&finished, &args.output);
+    flight::tell(&finished, args.flight.goes_on());
     if args.output.output_config {
         let written = effective::write(options, cli, &request, &finished)?;
         say(&format!("{} ({})", written.path.display(), written.content));
@@ -204,7 +205,8 @@ pub(crate) fn request(args: &RecordArgs, pids: &[u32]) -> Request {
         ..args.functions.extra()
     };
     let mut output = export::request(&args.output, directory, name);
-    output.flight = args.flight.request();
+    output.flight = args.flight.request(args.max_size, args.max_duration);
+    let ends = !args.flight.goes_on();
     // As in rocprofv3, because Kokkos's names of kernels say more than the kernels' own names.
     output.formats.kernels.rename |= kokkos;
     let mut domains = domains::selected(&args.domains);
@@ -243,9 +245,12 @@ pub(crate) fn request(args: &RecordArgs, pids: &[u32]) -> Request {
         queue_profiling: !args.tuning.no_queue_profiling,
         duration: args
             .duration
-            .or(args.attach_duration_msec.map(Duration::from_millis)),
+            .or(args.attach_duration_msec.map(Duration::from_millis))
+            .into_iter()
+            .chain(args.max_duration.filter(|_| ends))
+            .min(),
         size_limit: SizeLimit {
-            bytes: args.max_size,
+            bytes: args.max_size.filter(|_| ends),
             events: args.max_events,
         },
         output,
@@ -336,7 +341,6 @@ fn report(finished: &Finished, args: &OutputArgs) -> Result<(), OutputError> {
     if !finished.outputs.costs.is_empty() {
         say(&finished.outputs.costs);
     }
-    flight::tell(finished);
     if !finished.capture.as_os_str().is_empty() {
         say(&format!("capture: {}", finished.capture.display()));
     }

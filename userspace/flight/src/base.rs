@@ -1,6 +1,6 @@
 //! What discarded blocks said and later records need.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque, btree_map::Entry};
 
 use gputrace_abi::record::{Task, kind, task_op};
 use gputrace_capture::{
@@ -51,6 +51,8 @@ pub(crate) struct Base {
     processes: BTreeMap<u32, Living>,
     /// Processes that have ended, with the time.
     ended: VecDeque<(u32, u64)>,
+    /// Those of which records may still come: they are drained from one ring after the other.
+    leaving: Vec<(u32, u64)>,
     /// Number of processes that were not remembered because there were [`PROCESSES`].
     pub(crate) forgotten: u64,
     clocks: Option<ClockSnapshot>,
@@ -88,12 +90,21 @@ impl Base {
             }
             Meta::Notice(notice) => push(&mut self.notices, notice, NOTICES),
             Meta::Ledger(ledger) => self.ledger = Some(*ledger),
+            Meta::Epoch(epoch) => self.round_over(epoch.time),
             // These are about their own moment, or were taken elsewhere.
-            Meta::Epoch(_)
-            | Meta::Recording(_)
-            | Meta::End(_)
-            | Meta::KfdEvent(_)
-            | Meta::Pause(_) => {}
+            Meta::Recording(_) | Meta::End(_) | Meta::KfdEvent(_) | Meta::Pause(_) => {}
+        }
+    }
+
+    /// Everything recorded before `time` has been discarded.
+    fn round_over(&mut self, time: u64) {
+        for (pid, ended) in self.leaving.extract_if(.., |(_, ended)| *ended < time) {
+            // Another process may have its id by now.
+            if let Entry::Occupied(living) = self.processes.entry(pid)
+                && living.get().process.start <= ended
+            {
+                living.remove();
+            }
         }
     }
 
@@ -125,7 +136,7 @@ impl Base {
                 ..Process::default()
             }),
             task_op::EXIT if task.pid == task.tid => {
-                self.processes.remove(&task.pid);
+                self.leaving.push((task.pid, task.time));
                 push(&mut self.ended, (task.pid, task.time), ENDED);
             }
             op => {
@@ -155,7 +166,12 @@ impl Base {
         if self.ended.iter().any(has_ended) && !self.processes.contains_key(&pid) {
             return;
         }
+        let replaces = |(ended, time): &mut (u32, u64)| *ended == pid && *time < process.start;
+        let is_another = self.leaving.extract_if(.., replaces).count() > 0;
         if let Some(living) = self.living(pid) {
+            if is_another {
+                living.own.clear();
+            }
             living.process = process;
         }
     }

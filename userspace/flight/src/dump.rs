@@ -91,6 +91,7 @@ pub fn dump<S: Sink>(
         bytes: 0,
     };
     let remarks = remarks(ring, &about);
+    let is_part = about.is_part;
     let mut writer = CaptureWriter::create(into, &recording(ring, about))?;
     for meta in ring.base.metas(written.from) {
         writer.meta(&meta)?;
@@ -106,7 +107,10 @@ pub fn dump<S: Sink>(
         writer.meta(&Notice { time, text }.into())?;
     }
     writer.meta(&ledger.into())?;
-    let reason = moment.ended.clone().unwrap_or(EndReason::Dumped);
+    let reason = moment.ended.clone().unwrap_or(match is_part {
+        true => EndReason::Continued,
+        false => EndReason::Dumped,
+    });
     let time = moment.time;
     writer.meta(&End { time, reason }.into())?;
     writer.flush()?;
@@ -175,12 +179,19 @@ fn remarks(ring: &Ring, about: &Dump) -> Vec<String> {
         0 => String::new(),
         more => format!("; and {more} more"),
     };
-    remarks.push(format!(
-        "This is dump {} of a flight recorder, because of: {}{more}.",
-        about.number,
-        causes.join("; "),
-    ));
-    if about.is_short {
+    let (number, causes) = (about.number, causes.join("; "));
+    remarks.push(if about.is_part {
+        format!("This is part {number} of a recording (--keep). It ends because {causes}{more}.")
+    } else {
+        format!("This is dump {number} of a flight recorder, because of: {causes}{more}.")
+    });
+    if about.is_short && about.is_part {
+        remarks.push(
+            "What came before is incomplete: the file could not be written in time, and the space \
+             for what waits was full."
+                .to_owned(),
+        );
+    } else if about.is_short {
         remarks.push(
             "The dump reaches back less far than asked for, because the flight recorder's space \
              was full; --flight TIME,SIZE sets its size."

@@ -4,7 +4,7 @@ use std::{collections::VecDeque, time::Duration};
 
 use gputrace_capture::{Block, Meta, meta::Recording};
 
-use crate::{base::Base, discarded::Counts};
+use crate::{base::Base, discarded::Counts, dump::Moment};
 
 /// How much is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -132,6 +132,21 @@ impl Ring {
         self.holds = holds;
     }
 
+    /// Discards what a dump at this moment has, so that the next dump has what came since.
+    pub fn discard_dumped(&mut self, moment: &Moment) {
+        let end = |ring: &Self| {
+            let next = ring.blocks.get(1);
+            next.map_or(ring.end.offset, |next| next.offset)
+        };
+        while !self.blocks.is_empty() && end(self) <= moment.bytes {
+            self.discard_first(false);
+        }
+        self.from = moment.time;
+        // What was lost by then is in the account of that dump.
+        self.base
+            .meta(Meta::Ledger(Box::new(moment.ledger.clone())));
+    }
+
     /// Discards blocks until the limits hold.
     fn discard(&mut self, now: u64) {
         let time = self.limits.time.filter(|_| !self.holds);
@@ -144,19 +159,24 @@ impl Ring {
                 break;
             }
             let is_early = self.limits.time.is_none() || first.time < time;
-            let Some(first) = self.blocks.pop_front() else {
-                break;
-            };
-            match first.what {
-                What::Records(counts, tasks) => {
-                    self.discarded.add(&counts);
-                    self.base.records(&tasks);
-                    self.from = first.time;
-                    self.is_full = !is_early;
-                }
-                What::Meta(meta) => self.base.meta(*meta),
-                What::Other => {}
+            self.discard_first(!is_early);
+        }
+    }
+
+    /// Discards the first block, and keeps what it says of later ones.
+    fn discard_first(&mut self, is_full: bool) {
+        let Some(first) = self.blocks.pop_front() else {
+            return;
+        };
+        match first.what {
+            What::Records(counts, tasks) => {
+                self.discarded.add(&counts);
+                self.base.records(&tasks);
+                self.from = first.time;
+                self.is_full = is_full;
             }
+            What::Meta(meta) => self.base.meta(*meta),
+            What::Other => {}
         }
     }
 

@@ -13,7 +13,7 @@ use gputrace_capture::{
     flight::{Cause, Dump},
     gpu::Queue,
     ledger::{Ledger, LedgerRow},
-    meta::{ClockSnapshot, EndReason, Library, Notice, Process, Recording, Thread},
+    meta::{ClockSnapshot, EndReason, Epoch, Library, Notice, Process, Recording, Thread},
     records,
 };
 use proptest::prelude::*;
@@ -368,6 +368,62 @@ proptest! {
     }
 }
 
+proptest! {
+    /// Files that follow each other have each call once, and accounts that add up to the whole.
+    #[test]
+    fn parts_of_a_recording_are_the_whole(
+        parts in proptest::collection::vec(proptest::collection::vec(step(), 1..30), 1..6),
+        open in 0..3usize,
+    ) {
+        let limits = Limits { time: None, bytes: u64::MAX };
+        let mut recorder = Recorder::new();
+        let mut follower = Follower::new(limits);
+        let (mut ended, mut total) = (BTreeMap::new(), LedgerRow::default());
+        let (mut before, mut calls) = (BEGAN, Vec::new());
+        for steps in &parts {
+            for step in steps {
+                carry_out(&mut recorder, &mut follower, step);
+            }
+            // They stay open, so each part has those of the parts before it as well.
+            for _ in 0..open {
+                calls.extend(recorder.open(0, 1));
+            }
+            follower.follow(&mut recorder);
+            let moment = recorder.moment(calls.clone());
+            // Some blocks of the next part may have been taken when the file is written.
+            recorder.now += 1;
+            recorder.call(0, 1);
+            follower.follow(&mut recorder);
+            let dumped = follower.dump(&mut recorder, &moment);
+            follower.ring.discard_dumped(&moment);
+
+            prop_assert_eq!(dumped.about().from, before);
+            prop_assert!(!dumped.about().is_short);
+            before = moment.time;
+            for pid in &recorder.living {
+                prop_assert!(dumped.process(*pid).is_some(), "process {}", pid);
+            }
+            let row = dumped.ledger.total();
+            prop_assert_eq!(row.unfinished, (calls.len() / SPAN_SIZE) as u64);
+            prop_assert_eq!(row.imbalance(), 0);
+            total.seen += row.seen - row.unfinished;
+            total.written += row.written;
+            total.dropped = vec![total.lost() + row.lost()];
+            for (call, end) in dumped.ended {
+                prop_assert_eq!(ended.insert(call, end), None, "call {} twice", call);
+            }
+        }
+        // The last call came after the last moment.
+        recorder.ended.pop_last();
+        prop_assert_eq!(&ended, &recorder.ended);
+        let whole = recorder.ledger.total();
+        prop_assert_eq!(total.written, whole.written - 1);
+        prop_assert_eq!(total.lost(), whole.lost());
+        let never = (calls.len() / SPAN_SIZE) as u64;
+        prop_assert_eq!(total.seen, whole.seen - 1 - never);
+    }
+}
+
 /// A recording of which only the last block is kept.
 fn nearly_nothing() -> (Recorder, Follower) {
     let limits = Limits {
@@ -403,7 +459,13 @@ fn names_outlive_the_blocks_that_said_them() {
     recorder.task(task_op::EXIT, 7, 72, "");
     recorder.task(task_op::EXIT, 8, 8, "");
     recorder.task(task_op::FORK, 9, 9, "child");
-    // Descriptions of processes that have ended come late.
+    // In the same round, records of processes that have ended may follow.
+    recorder.account();
+    let dumped = dump_now(&mut recorder, &mut follower, Vec::new());
+    assert!(dumped.process(8).is_some());
+    let time = recorder.now + 1;
+    recorder.meta(Epoch { time });
+    // Descriptions of them come late.
     recorder.meta(process(8, "gone"));
     recorder.meta(Queue {
         pid: 8,

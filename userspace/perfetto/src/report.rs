@@ -176,6 +176,7 @@ pub(crate) fn end<W: Write>(out: &mut Sequence<W>, end: &End) -> io::Result<()> 
         EndReason::LimitReached => "it reached its --max-size or --max-events",
         EndReason::TargetsGone => "the traced programs ended",
         EndReason::Dumped => "a flight recorder dumped it",
+        EndReason::Continued => "it goes on in another file",
         EndReason::Failed(_) => "failed",
     };
     let name = format!("end of recording: {reason}");

@@ -168,6 +168,7 @@ pub(crate) fn end(context: &Context, end: &End) -> Result<(), ExportError> {
         EndReason::LimitReached => "limit_reached",
         EndReason::TargetsGone => "targets_gone",
         EndReason::Dumped => "dumped",
+        EndReason::Continued => "continued",
         EndReason::Failed(error) => error,
     };
     tag_value(context, "end_time", &end.time.to_string())?;

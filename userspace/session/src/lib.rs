@@ -52,7 +52,7 @@ pub use probing::{
 };
 pub use recorder::{Finished, Say, periods::Period, record};
 pub use request::{
-    FlightRequest, Formats, FunctionFilter, LiveFormat, LiveOutput, NewView, OutputRequest,
+    FlightRequest, Formats, FunctionFilter, LiveFormat, LiveOutput, NewView, OutputRequest, Parts,
     Request, Targets, View, Watcher,
 };
 pub use system::{hostname, kernel_release};

@@ -4,6 +4,7 @@ use std::{
     ffi::OsString,
     fmt,
     io::{self, Write},
+    num::NonZeroU32,
     ops::ControlFlow,
     path::PathBuf,
     sync::Arc,
@@ -231,6 +232,40 @@ pub struct FlightRequest {
     pub dumps: u32,
     /// Minimum time from one such dump to the next.
     pub pause: Duration,
+    /// If set, everything is kept, in one file after the other.
+    pub parts: Option<Parts>,
+}
+
+/// A recording in several files, of which the latest ones are kept.
+#[derive(Clone, Copy, Debug)]
+pub struct Parts {
+    /// A file ends when this many bytes were recorded.
+    pub bytes: Option<u64>,
+    /// A file ends after this time.
+    pub time: Option<Duration>,
+    /// Maximum number of files.
+    pub keep: NonZeroU32,
+}
+
+impl FlightRequest {
+    /// Space for what waits to be written while the disk is slow, besides a second file, bytes.
+    const WAITING: u64 = 64 << 20;
+
+    /// A recording in several files.
+    #[must_use]
+    pub fn in_parts(parts: Parts) -> Self {
+        let bytes = parts.bytes.map_or(u64::MAX, |bytes| {
+            bytes.saturating_mul(2).saturating_add(Self::WAITING)
+        });
+        Self {
+            limits: Limits { time: None, bytes },
+            rules: Vec::new(),
+            after: Duration::ZERO,
+            dumps: 0,
+            pause: Duration::ZERO,
+            parts: Some(parts),
+        }
+    }
 }
 
 /// Where outputs go, and which are made.

@@ -73,6 +73,7 @@ fn heading(summary: &Summary, out: &mut Page<impl Write>) -> fmt::Result {
         }
         Some(EndReason::TargetsGone) => "until the target ended".to_owned(),
         Some(EndReason::Dumped) => "until a flight recorder dumped it".to_owned(),
+        Some(EndReason::Continued) => "and goes on in another file".to_owned(),
         Some(EndReason::Failed(error)) => format!("until it failed: {error}"),
         None => "until the recorder was killed or ran out of disk space".to_owned(),
     };
@@ -228,7 +229,7 @@ fn account(summary: &Summary, out: &mut Page<impl Write>) -> fmt::Result {
         if ledger.complete {
             ""
         } else if summary.recording.dump.is_some() {
-            " (when the dump was made; the recording went on)"
+            " (when the file was written; the recording went on)"
         } else {
             " (NOT FINAL: the recorder could not write a later one)"
         }

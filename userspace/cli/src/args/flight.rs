@@ -1,16 +1,15 @@
 //! Options of a flight recorder.
 
-use std::{str::FromStr, time::Duration};
+use std::{num::NonZeroU32, str::FromStr, time::Duration};
 
 use clap::Args;
-use gputrace_session::{FlightLimits, FlightRequest, Rule};
+use gputrace_session::{FlightLimits, FlightRequest, Parts, Rule};
 use regex::Regex;
 
 use super::values::{bytes, duration};
 
-/// Options that a flight recorder has no use for: it makes no files but dumps, and has no end.
-const OTHERS: [&str; 13] = [
-    "max_size",
+/// Options that have no use where no files are made but captures, and the recording has no end.
+const OTHERS: [&str; 12] = [
     "max_events",
     "collection_period",
     "output_format",
@@ -37,7 +36,7 @@ pub(crate) struct FlightArgs {
     /// happens (--dump-on, SIGUSR2, `gputrace dump-flight`). KEEP is a time, a size or both, e.g.
     /// 60s, 512MiB or 5m,1GiB [default: 60s,256MiB].
     #[arg(long, value_name = "KEEP", num_args = 0..=1, default_missing_value = "60s",
-          conflicts_with_all = OTHERS)]
+          conflicts_with_all = OTHERS, conflicts_with = "max_size", conflicts_with = "max_duration")]
     flight: Option<Keep>,
 
     /// Make a dump when this happens; repeat for several: call=TIME (a call takes longer, or is
@@ -56,6 +55,11 @@ pub(crate) struct FlightArgs {
     #[arg(long, value_name = "N", requires = "flight", default_value_t = 10)]
     dump_limit: u32,
 
+    /// Begin another capture, NAME_part-N.gtcap, when one has its --max-size or its --max-duration,
+    /// and keep this many: the latest ones.
+    #[arg(long, value_name = "N", conflicts_with_all = OTHERS, conflicts_with = "flight")]
+    keep: Option<NonZeroU32>,
+
     /// Minimum time from one dump because of --dump-on to the next.
     #[arg(long, value_name = "TIME", requires = "flight", value_parser = duration,
           default_value = "30s")]
@@ -63,14 +67,28 @@ pub(crate) struct FlightArgs {
 }
 
 impl FlightArgs {
-    /// The flight recorder that they ask for.
-    pub(crate) fn request(&self) -> Option<FlightRequest> {
+    /// Whether the recording goes on in another file when one is full.
+    pub(crate) fn goes_on(&self) -> bool {
+        self.keep.is_some()
+    }
+
+    /// The flight recorder, or the recording in several files, that they ask for. `bytes` and `time`
+    /// limit a file.
+    pub(crate) fn request(
+        &self,
+        bytes: Option<u64>,
+        time: Option<Duration>,
+    ) -> Option<FlightRequest> {
+        if let Some(keep) = self.keep {
+            return Some(FlightRequest::in_parts(Parts { bytes, time, keep }));
+        }
         Some(FlightRequest {
             limits: self.flight?.0,
             rules: self.dump_on.iter().map(|rule| rule.0.clone()).collect(),
             after: self.dump_after,
             dumps: self.dump_limit,
             pause: self.dump_pause,
+            parts: None,
         })
     }
 }
@@ -80,7 +98,7 @@ impl FlightArgs {
 struct Keep(FlightLimits);
 
 /// The smallest size, bytes: some blocks of a capture.
-const LEAST: u64 = 1 << 20;
+pub(crate) const LEAST: u64 = 1 << 20;
 
 impl FromStr for Keep {
     type Err = String;

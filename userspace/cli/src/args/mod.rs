@@ -2,7 +2,7 @@
 
 mod advice;
 mod domains;
-mod flight;
+pub(crate) mod flight;
 mod functions;
 mod output;
 mod period;

@@ -67,9 +67,13 @@ pub(crate) struct RecordArgs {
     pub(crate) attach_duration_msec: Option<u64>,
 
     /// Stop when the capture has this size, e.g. 500MiB, 20GiB. What was recorded until the probes
-    /// are gone comes on top.
+    /// are gone comes on top. With --keep, another capture begins.
     #[arg(long, value_name = "SIZE", value_parser = bytes)]
     pub(crate) max_size: Option<u64>,
+
+    /// Stop after this time, as with --duration. With --keep, another capture begins.
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub(crate) max_duration: Option<Duration>,
 
     /// Stop after this many calls, kernels, copies and other events. What was recorded until the
     /// probes are gone comes on top.

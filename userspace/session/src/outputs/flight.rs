@@ -100,6 +100,12 @@ impl Flight {
         let (orders, ordered) = channel();
         let (tell, made) = mpsc::unbounded_channel();
         let (report, causes) = mpsc::channel(CAUSES);
+        let part = request.parts.and_then(|parts| parts.bytes);
+        let part = part.map(|bytes| Part {
+            bytes,
+            full_at: bytes,
+            report: report.clone(),
+        });
         let rules: Vec<Rule> = request
             .rules
             .iter()
@@ -126,6 +132,7 @@ impl Flight {
             Some(watched)
         };
         let (file, source) = (open()?, open()?);
+        let is_divided = request.parts.is_some();
         let (limits, is_over, is_passed) = (request.limits, Arc::clone(&over), Arc::clone(&passed));
         spawn("flight", move || {
             let keeping = Keeping {
@@ -139,6 +146,8 @@ impl Flight {
                 ordered,
                 due: None,
                 tell,
+                is_divided,
+                part,
             };
             keep(file, is_over, limits, keeping);
         })?;
@@ -217,6 +226,26 @@ struct Keeping {
     /// A dump that waits until the ring has taken the blocks before its moment.
     due: Option<Box<DumpOrder>>,
     tell: mpsc::UnboundedSender<Made>,
+    /// Whether a dump begins where the one before it ends.
+    is_divided: bool,
+    /// `None` if the size of dumps has no limit, or when no more blocks come.
+    part: Option<Part>,
+}
+
+/// The dump that is to be made when it has its size.
+struct Part {
+    /// The size, bytes.
+    bytes: u64,
+    /// Where it has that size, bytes from the start of the capture.
+    full_at: u64,
+    report: mpsc::Sender<Cause>,
+}
+
+impl Part {
+    /// Another one begins at `position`, and has its size after this many bytes.
+    fn next(&mut self, position: u64, bytes: u64) {
+        self.full_at = position.saturating_add(bytes);
+    }
 }
 
 /// Follows the capture, and writes dumps, until no more can be ordered.
@@ -232,6 +261,8 @@ fn keep(file: File, over: Arc<AtomicBool>, limits: Limits, keeping: Keeping) {
             keeping.borrow_mut().take(block, reader.position());
         }
     }
+    // The recorder waits until nobody reports any more.
+    keeping.borrow_mut().part = None;
     keeping.borrow_mut().serve_last();
 }
 
@@ -249,7 +280,18 @@ impl Follower for Serving {
 
 impl Keeping {
     fn take(&mut self, block: Taken, end: u64) {
-        self.ring.push(block, end, clocks::now());
+        let now = clocks::now();
+        self.ring.push(block, end, now);
+        if let Some(part) = self.part.as_mut().filter(|part| part.full_at <= end) {
+            let cause = Cause {
+                time: now,
+                text: "it had its size".to_owned(),
+            };
+            // If the recorder has no room for it, it is reported after the next block.
+            if part.report.try_send(cause).is_ok() {
+                part.full_at = u64::MAX;
+            }
+        }
         self.give_back();
         self.serve();
     }
@@ -313,6 +355,18 @@ impl Keeping {
         let from = BufReader::with_capacity(BUFFER, &self.source);
         let result = dump(&self.ring, from, file, &moment, about.clone());
         self.ring.hold(false);
+        if self.is_divided && result.is_ok() {
+            self.ring.discard_dumped(&moment);
+        }
+        let end = self.ring.end();
+        if let Some(part) = &mut self.part {
+            match &result {
+                Ok(_) => part.next(moment.bytes, part.bytes),
+                // It is tried again, with what came since.
+                Err(_) => part.next(end, part.bytes / 8),
+            }
+        }
+        self.give_back();
         // The recorder may have given up.
         let _ = self.tell.send(Made {
             path,

@@ -1,6 +1,8 @@
 //! Decides when a flight recorder dumps what it has kept.
 
-use std::{future::pending, os::unix::process::ExitStatusExt as _, path::PathBuf};
+use std::{
+    collections::VecDeque, future::pending, os::unix::process::ExitStatusExt as _, path::PathBuf,
+};
 
 use gputrace_capture::{
     flight::{Cause, Dump},
@@ -45,6 +47,8 @@ pub(crate) struct FlightRecorder {
     more_causes: u64,
     /// When the next dump is due.
     due: Option<Instant>,
+    /// When the time of the current file is over, if the recording is divided by time.
+    part_over: Option<Instant>,
     /// When the last dump became due because of a rule.
     last: Option<Instant>,
     /// Number of dumps that became due because of rules.
@@ -54,7 +58,7 @@ pub(crate) struct FlightRecorder {
     /// Number of the last dump.
     number: u32,
     /// Files that were written.
-    dumps: Vec<PathBuf>,
+    dumps: VecDeque<PathBuf>,
 }
 
 /// Something that a flight recorder reacts to.
@@ -66,6 +70,8 @@ pub(crate) enum News {
     Cause(Cause),
     /// It is time to make the dump.
     Due,
+    /// The time of the current file is over.
+    PartOver,
     /// A dump was written.
     Made(Box<Made>),
 }
@@ -86,9 +92,11 @@ impl FlightRecorder {
         directory: OutputDir,
         name: String,
     ) -> Result<Self, SessionError> {
+        let part_over = next_part(&request);
         Ok(Self {
             request,
             threads,
+            part_over,
             asked: signal(ASK()).map_err(|cause| SessionError::System {
                 action: "listen to signals",
                 cause,
@@ -102,22 +110,21 @@ impl FlightRecorder {
             by_rules: 0,
             passed_over: 0,
             number: 0,
-            dumps: Vec::new(),
+            dumps: VecDeque::new(),
         })
     }
 
     async fn next(&mut self) -> News {
-        let due = self.due;
-        let until_due = async {
-            match due {
-                Some(due) => sleep_until(due).await,
-                None => pending().await,
-            }
+        let until = async |time: Option<Instant>| match time {
+            Some(time) => sleep_until(time).await,
+            None => pending().await,
         };
+        let (due, part_over) = (self.due, self.part_over);
         tokio::select! {
             biased;
             Some(()) = self.asked.recv() => News::Asked,
-            () = until_due => News::Due,
+            () = until(due) => News::Due,
+            () = until(part_over) => News::PartOver,
             Some(made) = self.threads.made.recv() => News::Made(Box::new(made)),
             Some(cause) = self.threads.causes.recv() => News::Cause(cause),
             else => pending().await,
@@ -127,7 +134,7 @@ impl FlightRecorder {
     /// Notes a cause. Returns whether a dump becomes due because of it.
     fn cause(&mut self, cause: Cause, by_rule: bool) -> bool {
         let now = Instant::now();
-        if self.due.is_none() && by_rule {
+        if self.due.is_none() && by_rule && self.request.parts.is_none() {
             let too_soon = self
                 .last
                 .is_some_and(|last| now < last + self.request.pause);
@@ -154,11 +161,14 @@ impl FlightRecorder {
     /// Has the dump written that is due.
     fn dump(&mut self, moment: Moment) -> Result<(), OutputError> {
         self.due = None;
+        self.part_over = next_part(&self.request);
+        let is_part = self.request.parts.is_some();
         let causes = std::mem::take(&mut self.causes);
         let more_causes = std::mem::take(&mut self.more_causes);
         let (file, path) = loop {
             self.number += 1;
-            let name = format!("{}_dump-{}.gtcap", self.name, self.number);
+            let what = if is_part { "part" } else { "dump" };
+            let name = format!("{}_{what}-{}.gtcap", self.name, self.number);
             match self.directory.file_in_place(&name, Existing::Keep) {
                 Err(OutputError::Exists { .. }) if self.number < ATTEMPTS => {}
                 result => break (result?, self.directory.path().join(name)),
@@ -172,6 +182,7 @@ impl FlightRecorder {
                 number: self.number,
                 causes,
                 more_causes,
+                is_part,
                 ..Dump::default()
             },
         });
@@ -188,6 +199,8 @@ impl FlightRecorder {
             0 => String::new(),
             more => format!(" (and {more} more)"),
         };
+        let what = if made.about.is_part { "part" } else { "dump" };
+        let number = made.about.number;
         match made.result {
             Ok(written) => {
                 let length = written.to.saturating_sub(written.from);
@@ -197,17 +210,35 @@ impl FlightRecorder {
                     ""
                 };
                 let text = format!(
-                    "dump {}: {path} ({}{short}; {} bytes), because {first}{more}",
-                    made.about.number,
+                    "{what} {number}: {path} ({}{short}; {} bytes), because {first}{more}",
                     tables::duration(length as f64),
                     written.bytes,
                 );
-                self.dumps.push(made.path);
-                text
+                self.dumps.push_back(made.path);
+                self.remove_old().unwrap_or(text)
             }
-            Err(error) => format!("dump {} was not made: {path}: {error}", made.about.number),
+            Err(error) => format!("{what} {number} was not made: {path}: {error}"),
         }
     }
+
+    /// Removes files beyond those that are kept. Returns what to say if that fails.
+    fn remove_old(&mut self) -> Option<String> {
+        let keep = self.request.parts?.keep.get() as usize;
+        while self.dumps.len() > keep {
+            let old = self.dumps.pop_front()?;
+            let name = old.file_name()?.to_str()?;
+            if let Err(error) = self.directory.remove(name) {
+                return Some(format!("{} was not removed: {error}", old.display()));
+            }
+        }
+        None
+    }
+}
+
+/// When the time of a file that begins now is over.
+fn next_part(request: &FlightRequest) -> Option<Instant> {
+    let time = request.parts?.time?;
+    Instant::now().checked_add(time)
 }
 
 /// What a flight recorder leaves.
@@ -226,6 +257,13 @@ impl FlightRecorder {
         self.threads.over();
         while let Some(cause) = self.threads.causes.recv().await {
             self.cause(cause, true);
+        }
+        if self.request.parts.is_some() {
+            let cause = Cause {
+                time: stopped.ledger.time,
+                text: "the recording ended".to_owned(),
+            };
+            self.cause(cause, false);
         }
         if self.due.is_some() {
             let moment = Moment {
@@ -249,7 +287,7 @@ impl FlightRecorder {
             ));
         }
         Rest {
-            dumps: self.dumps,
+            dumps: self.dumps.into(),
             remarks,
         }
     }
@@ -291,10 +329,19 @@ impl Recorder<'_> {
             }
             News::Cause(cause) => {
                 let text = cause.text.clone();
-                if !flight.cause(cause, true) {
+                if !flight.cause(cause, true) || flight.request.parts.is_some() {
                     return;
                 }
                 format!("{text}: a dump follows")
+            }
+            News::PartOver => {
+                flight.part_over = None;
+                let cause = Cause {
+                    time: clocks::now(),
+                    text: "its time was over".to_owned(),
+                };
+                flight.cause(cause, false);
+                return;
             }
             News::Made(made) => flight.told(*made),
             News::Due => match flight.dump_now(&self.collector) {
