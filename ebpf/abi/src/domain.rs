@@ -10,7 +10,9 @@ enum Kind {
     Call,
     /// Work of the GPU.
     GpuWork,
-    /// Observations that the kernel and the driver report, and records derived from calls.
+    /// Observations: what the kernel and the driver report.
+    Observation,
+    /// Readings, and records derived from or about calls.
     Other,
 }
 
@@ -115,7 +117,7 @@ macro_rules! domains {
 }
 
 use self::{
-    Kind::{GpuWork, Other},
+    Kind::{GpuWork, Observation, Other},
     Selected::{ByName, ByRuntime, BySystem},
 };
 
@@ -181,15 +183,15 @@ domains! {
     /// Requests to the driver: `ioctl(2)` on `/dev/kfd`.
     KfdIoctl = 20, Row::new("KFD_IOCTL", "kfd-trace", "kfd_ioctl").selected(ByName);
     /// Traced threads without a processor.
-    Sched = 21, Row::new("SCHED", "sched", "sched").of(Other).selected(ByName);
+    Sched = 21, Row::new("SCHED", "sched", "sched").of(Observation).selected(ByName);
     /// Exported functions of libraries that the user named.
     Library = 22, Row::new("LIBRARY_API", "library", "library_api");
     /// Functions of the traced programs themselves.
     Function = 23, Row::new("FUNCTION", "functions", "function");
     /// Records of tracepoints of the driver and of the kernel's GPU scheduler.
-    Tracepoint = 24, Row::new("TRACEPOINT", "driver-trace", "driver").of(Other).selected(ByName);
+    Tracepoint = 24, Row::new("TRACEPOINT", "driver-trace", "driver").of(Observation).selected(ByName);
     /// KFD's SMI events: evictions, migrations, page faults, resets, throttling.
-    KfdEvent = 25, Row::new("KFD_EVENT", "kfd-events", "kfd_event").of(Other).selected(ByName);
+    KfdEvent = 25, Row::new("KFD_EVENT", "kfd-events", "kfd_event").of(Observation).selected(ByName);
     /// Readings of GPUs and the processes on them: clocks, power, temperatures, memory.
     Counter = 26, Row::new("COUNTER", "counters", "counter").of(Other).config("counter_collection").rare();
     /// Memory that applications request from HIP, and its release; derived from calls.
@@ -260,6 +262,12 @@ impl Domain {
     #[must_use]
     pub const fn is_gpu_work(self) -> bool {
         matches!(self.row().kind, GpuWork)
+    }
+
+    /// Whether its records are observations: nobody called what the kernel or the driver reports.
+    #[must_use]
+    pub const fn is_observation(self) -> bool {
+        matches!(self.row().kind, Observation)
     }
 
     /// Number used in cookies, records and counters.

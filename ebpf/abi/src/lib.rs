@@ -6,6 +6,7 @@
 //! * [`cookie`]: the 64-bit value attached to each probe, from which a program knows what was
 //!   called;
 //! * [`record`]: the records that programs write into the ring buffers;
+//! * [`kinds`]: their kinds, one row with all facts about each;
 //! * [`gpu`]: records about the GPU's work, and the roles of the functions that report it;
 //! * [`kfd`]: requests to the driver;
 //! * [`tracepoint`]: records of the kernel's tracepoints;
@@ -49,6 +50,7 @@ pub mod frame;
 pub mod gpu;
 pub mod hold;
 pub mod kfd;
+pub mod kinds;
 pub mod linker;
 pub mod record;
 pub mod sched;

@@ -4,48 +4,8 @@
 //! the bytes as untrusted: it trusts only the length that the ring reports, checks `size` against
 //! it, and counts a mismatch as [`crate::counters::DropReason::Malformed`].
 
+pub use crate::kinds::kind;
 use crate::{REGISTER_ARGS, STACK_ARGS};
-
-/// Kinds of records.
-pub mod kind {
-    /// A finished call: [`super::Span`] or [`super::LongSpan`].
-    pub const SPAN: u8 = 1;
-    /// A call that had not returned when its thread ended, the program was replaced by exec, or the
-    /// recording stopped; same layout as [`SPAN`], `end` is that moment and `result` is 0.
-    pub const UNFINISHED: u8 = 2;
-    /// A task was created, executed a program, was renamed or ended: [`super::Task`].
-    pub const TASK: u8 = 3;
-    /// A traced process has mapped libraries or code objects: [`super::Task`], never in a capture.
-    pub const LINKER: u8 = 4;
-    /// A packet in a queue: [`crate::gpu::Packet`].
-    pub const PACKET: u8 = 5;
-    /// A completion signal: [`crate::gpu::Completion`].
-    pub const COMPLETION: u8 = 6;
-    /// A copy: [`struct@crate::gpu::Copy`].
-    pub const COPY: u8 = 7;
-    /// A queue's indices, or its end: [`crate::gpu::QueueState`].
-    pub const QUEUE: u8 = 8;
-    /// The scratch memory of a queue, when it has changed: [`crate::gpu::ScratchState`].
-    pub const SCRATCH: u8 = 11;
-    /// A queue or agent seen for the first time: [`crate::gpu::Described`], never in a capture.
-    pub const DESCRIBED: u8 = 9;
-    /// A GPU is active or idle: [`crate::gpu::Activity`].
-    pub const ACTIVITY: u8 = 12;
-    /// A request to the driver: [`crate::kfd::ShortIoctl`] or [`crate::kfd::LongIoctl`].
-    pub const IOCTL: u8 = 32;
-    /// A request to the driver that had not returned when the recording stopped; layout of
-    /// [`IOCTL`].
-    pub const IOCTL_UNFINISHED: u8 = 33;
-    /// A thread had no processor: [`crate::sched::OffCpu`].
-    pub const OFF_CPU: u8 = 34;
-    /// A thread had no processor when the recording stopped; layout of [`OFF_CPU`].
-    pub const OFF_CPU_OPEN: u8 = 35;
-    /// A tracepoint of the kernel fired: [`crate::tracepoint::ShortTrace`] or
-    /// [`crate::tracepoint::LongTrace`].
-    pub const TRACE: u8 = 36;
-    /// A value that a pointer argument of a call points to: [`crate::values::Value`].
-    pub const VALUE: u8 = 10;
-}
 
 shared! {
     /// First eight bytes of every record.
