@@ -32,7 +32,8 @@ use gputrace_abi::{
     domain::Domain,
     gpu::{Activity, Completion, Copy, Packet, QueueState, ScratchState},
     kfd::{Ioctl, LongIoctl, ShortIoctl},
-    record::{LongSpan, RecordHeader, Span, Task, kind},
+    kinds::Kind as RecordKind,
+    record::{LongSpan, RecordHeader, Span, Task},
     sched::OffCpu,
     tracepoint::{LongTrace, ShortTrace, TraceHead},
     values::{Value, value_flags},
@@ -49,28 +50,26 @@ use crate::{
 /// Maximum number of bytes shown of data that cannot be decoded.
 const SHOWN: usize = 64;
 
-/// Kinds of records by number: name, and a function that appends the fields of a record, or nothing
-/// if its size or contents are invalid.
-const RECORDS: [(u8, &str, Decode); 15] = [
-    (kind::SPAN, "span", span),
-    (kind::UNFINISHED, "unfinished", span),
-    (kind::TASK, "task", task),
-    (kind::LINKER, "linker", task),
-    (kind::PACKET, "packet", packet),
-    (kind::COMPLETION, "completion", completion),
-    (kind::COPY, "copy", copy),
-    (kind::QUEUE, "queue_state", queue),
-    (kind::SCRATCH, "scratch", scratch),
-    (kind::ACTIVITY, "activity", activity),
-    (kind::VALUE, "value", value),
-    (kind::IOCTL, "ioctl", ioctl),
-    (kind::IOCTL_UNFINISHED, "ioctl_unfinished", ioctl),
-    (kind::OFF_CPU, "off_cpu", off_cpu),
-    (kind::OFF_CPU_OPEN, "off_cpu_open", off_cpu),
-];
-
-/// Records of tracepoints. Separate from the table, whose rows are one line each.
-const TRACE: (u8, &str, Decode) = (kind::TRACE, "trace", trace);
+/// The function that appends the fields of a record of this kind, or nothing if its size or
+/// contents are invalid; `None` for a kind whose records are shown as unknown: they are never in a
+/// capture.
+const fn decoder(kind: RecordKind) -> Option<Decode> {
+    Some(match kind {
+        RecordKind::Span | RecordKind::Unfinished => span,
+        RecordKind::Task | RecordKind::Linker => task,
+        RecordKind::Packet => packet,
+        RecordKind::Completion => completion,
+        RecordKind::Copy => copy,
+        RecordKind::Queue => queue,
+        RecordKind::Scratch => scratch,
+        RecordKind::Described => return None,
+        RecordKind::Activity => activity,
+        RecordKind::Value => value,
+        RecordKind::Ioctl | RecordKind::IoctlUnfinished => ioctl,
+        RecordKind::OffCpu | RecordKind::OffCpuOpen => off_cpu,
+        RecordKind::Trace => trace,
+    })
+}
 
 /// Names of other lines: a block of records; a block or record that this version does not know;
 /// bytes that are not a complete record.
@@ -90,7 +89,9 @@ pub struct UnknownKind;
 impl Kind {
     /// All kinds: blocks, then records.
     pub fn names() -> impl Iterator<Item = &'static str> {
-        let records = RECORDS.iter().chain([&TRACE]).map(|(_, name, _)| *name);
+        let records = RecordKind::ALL.iter().copied();
+        let records = records.filter(|kind| decoder(*kind).is_some());
+        let records = records.map(RecordKind::name);
         Meta::NAMES.iter().copied().chain(records).chain(OTHERS)
     }
 
@@ -256,10 +257,8 @@ impl Lines<'_> {
     }
 
     fn record(&mut self, offset: u64, header: &RecordHeader, bytes: &[u8]) -> io::Result<()> {
-        let row = RECORDS
-            .iter()
-            .chain([&TRACE])
-            .find(|(number, ..)| *number == header.kind);
+        let kind = header.known_kind();
+        let row = kind.and_then(|kind| Some((kind.name(), decoder(kind)?)));
         let mut content = String::new();
         let mut fields = Fields(&mut content);
         fields.number("cpu", header.cpu);
@@ -269,7 +268,7 @@ impl Lines<'_> {
         }
         let name = match row {
             None => "unknown",
-            Some((_, name, decode)) => {
+            Some((name, decode)) => {
                 let known = content.len();
                 if decode(bytes, &mut Fields(&mut content)).is_some() {
                     return self.line(offset, name, |fields| fields.0.push_str(&content));

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use gputrace_abi::{counters::DropReason, domain::Domain, record::kind};
+use gputrace_abi::{counters::DropReason, domain::Domain, kinds::Kind};
 use serde::{Deserialize, Serialize};
 
 /// The calls of one domain that began on one CPU, by outcome.
@@ -235,19 +235,9 @@ impl Accounted {
     /// are in no account.
     #[must_use]
     pub const fn of(kind: u8) -> Option<Self> {
-        match kind {
-            kind::SPAN
-            | kind::PACKET
-            | kind::COMPLETION
-            | kind::COPY
-            | kind::SCRATCH
-            | kind::IOCTL
-            | kind::OFF_CPU
-            | kind::TRACE
-            | kind::VALUE => Some(Self::Written),
-            kind::UNFINISHED | kind::IOCTL_UNFINISHED | kind::OFF_CPU_OPEN => {
-                Some(Self::Unfinished)
-            }
+        match Kind::from_number(kind) {
+            Some(kind) if kind.is_unfinished() => Some(Self::Unfinished),
+            Some(kind) if kind.is_counted() => Some(Self::Written),
             _ => None,
         }
     }
@@ -266,8 +256,7 @@ fn is_work(domain: Option<Domain>) -> bool {
 }
 
 fn is_event(domain: Option<Domain>) -> bool {
-    use Domain::{KfdEvent, Sched, Tracepoint};
-    matches!(domain, Some(Sched | Tracepoint | KfdEvent))
+    domain.is_some_and(Domain::is_observation)
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 use std::io::Cursor;
 
 use gputrace_abi::{
-    record::{SPAN_SIZE, task_op},
+    record::{SPAN_SIZE, kind, task_op},
     values::SHORT_SIZE,
 };
 use proptest::prelude::*;

@@ -30,10 +30,7 @@ pub(super) struct Observed {
 impl Observed {
     /// Whether `domain` consists of observations, not of calls or GPU work.
     pub(super) fn has(domain: Domain) -> bool {
-        matches!(
-            domain,
-            Domain::Sched | Domain::Tracepoint | Domain::KfdEvent
-        )
+        domain.is_observation()
     }
 
     /// Begins the table of a domain.
