@@ -6,9 +6,8 @@
 //! fills in their value at return, and fields that both fill in appear twice.
 
 use gputrace_abi::{
-    domain::{DOMAINS, Domain},
+    domain::Domain,
     kfd::{self, LONG_DATA, LongIoctl, SHORT_DATA, ShortIoctl, ioctl_flags, nr, size_of_request},
-    record::kind,
 };
 use gputrace_capture::{
     meta::{Function, ValueKind},
@@ -20,7 +19,6 @@ use zerocopy::FromBytes as _;
 use crate::model::{
     event::{Call, CallEnd, FunctionInfo},
     item::{KfdQueue, Ring},
-    raw::MAX_CPUS,
     request::{Field, Request},
     value::ArgValue,
 };
@@ -75,10 +73,7 @@ pub(crate) fn parts(raw: RawRecord<'_>) -> Option<Parts<'_>> {
         _ => return None,
     };
     let held = usize::from(ioctl.data);
-    let plausible = usize::from(ioctl.header.domain) < DOMAINS
-        && ioctl.header.cpu < MAX_CPUS
-        && ioctl.correlation != 0;
-    plausible.then_some(Parts {
+    (ioctl.correlation != 0).then_some(Parts {
         ioctl,
         before: before.get(..held)?,
         after: after.get(..held)?,
@@ -96,7 +91,7 @@ const RING_QUEUE_ID: usize = 52;
 pub(crate) fn created_queue(parts: &Parts<'_>) -> Option<Ring> {
     let ioctl = &parts.ioctl;
     let made = ioctl.request as u8 == CREATE_QUEUE
-        && ioctl.header.kind == kind::IOCTL
+        && !ioctl.header.is_unfinished()
         && ioctl.result == 0
         && ioctl.flags & ioctl_flags::AFTER_UNREADABLE == 0;
     let number = |at: usize| {
@@ -118,7 +113,7 @@ pub(crate) fn created_queue(parts: &Parts<'_>) -> Option<Ring> {
 /// The call of a record.
 pub(crate) fn call(parts: &Parts<'_>) -> Call {
     let ioctl = &parts.ioctl;
-    let finished = ioctl.header.kind == kind::IOCTL;
+    let finished = !ioctl.header.is_unfinished();
     Call {
         function: FUNCTIONS | ioctl.request & 0xff,
         domain: ioctl.header.domain,
@@ -301,7 +296,7 @@ const _: () = assert!(SHORT_DATA < LONG_DATA);
 
 #[cfg(test)]
 mod tests {
-    use gputrace_abi::record::RecordHeader;
+    use gputrace_abi::record::{RecordHeader, kind};
     use gputrace_capture::records;
     use proptest::prelude::*;
     use zerocopy::{FromZeros as _, IntoBytes as _};

@@ -4,10 +4,9 @@ pub(crate) mod ioctl;
 pub(crate) mod tracepoint;
 
 use gputrace_abi::{
-    STACK_ARGS,
-    domain::{DOMAINS, Domain},
-    gpu,
-    record::{LONG_SPAN_SIZE, LongSpan, RecordHeader, SPAN_SIZE, Span, Task, kind, span_flags},
+    STACK_ARGS, gpu,
+    kinds::Kind,
+    record::{LONG_SPAN_SIZE, LongSpan, RecordHeader, SPAN_SIZE, Span, Task, span_flags},
     sched::OffCpu,
 };
 use gputrace_capture::records::RawRecord;
@@ -17,30 +16,53 @@ use self::ioctl::Parts;
 use crate::model::{
     event::{Call, CallEnd},
     item::Item,
-    observation,
+    observation::{self, Observation},
     raw::MAX_CPUS,
     values::{self, Pointee},
 };
 
-/// A valid record.
+/// A valid record that is neither a call of a function ([`span`]) nor about the GPU's work
+/// ([`work`]).
 #[derive(Debug, PartialEq)]
 pub(crate) enum Record<'a> {
-    /// A finished or unfinished call.
-    Call(LongSpan),
     /// A request to the driver.
     Ioctl(Parts<'a>),
-    /// A tracepoint event.
-    Trace(tracepoint::Parts<'a>),
-    /// A period in which a thread was off the CPU.
-    OffCpu(OffCpu),
+    /// What the kernel reports.
+    Observed(Observed<'a>),
     /// A process or thread event.
     Task(Task),
     /// What a pointer of the call with this correlation id pointed to.
     Value(u64, Pointee),
-    /// A record about the GPU's work; `counted` tells whether the accounts count it.
-    Work { item: Item, counted: bool },
     /// Meant for the recorder itself; says nothing about the program.
     Internal,
+}
+
+/// What the kernel reports. New kinds of this class need a variant here, and nothing else in this
+/// crate.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Observed<'a> {
+    /// A tracepoint event.
+    Trace(tracepoint::Parts<'a>),
+    /// A period in which a thread was off the CPU.
+    OffCpu(OffCpu),
+}
+
+impl Observed<'_> {
+    /// Begin and end; ns, `CLOCK_BOOTTIME`. The end may lie before the begin.
+    pub(crate) fn times(&self) -> (u64, u64) {
+        match self {
+            Self::Trace(parts) => (parts.head.time, parts.head.time),
+            Self::OffCpu(off) => (off.begin, off.end),
+        }
+    }
+
+    /// The events that it describes.
+    pub(crate) fn observations(&self, formats: &tracepoint::Formats) -> Vec<Observation> {
+        match self {
+            Self::Trace(parts) => vec![formats.observe(parts)],
+            Self::OffCpu(off) => observation::off_cpu(off),
+        }
+    }
 }
 
 /// Why a record was skipped.
@@ -52,80 +74,54 @@ pub(crate) enum Fault {
     Malformed,
 }
 
-pub(crate) fn decode(raw: RawRecord<'_>) -> Result<Record<'_>, Fault> {
-    match raw.header.kind {
-        kind::SPAN | kind::UNFINISHED => span(raw).map(Record::Call).ok_or(Fault::Malformed),
-        kind::TASK => Task::read_from_bytes(raw.bytes)
-            .map(Record::Task)
-            .map_err(|_| Fault::Malformed),
-        kind::IOCTL | kind::IOCTL_UNFINISHED => {
-            ioctl::parts(raw).map(Record::Ioctl).ok_or(Fault::Malformed)
-        }
-        kind::TRACE => tracepoint::parts(raw)
-            .map(Record::Trace)
-            .ok_or(Fault::Malformed),
-        kind::OFF_CPU | kind::OFF_CPU_OPEN => observation::read_off_cpu(raw)
-            .map(Record::OffCpu)
-            .ok_or(Fault::Malformed),
-        kind::LINKER => Ok(Record::Internal),
-        kind::VALUE => value(raw).ok_or(Fault::Malformed),
-        _ if is_work(raw) => work(raw)
-            .map(|(item, counted)| Record::Work { item, counted })
-            .ok_or(Fault::Malformed),
-        _ => Err(Fault::Unknown),
-    }
-}
-
-fn value(raw: RawRecord<'_>) -> Option<Record<'_>> {
-    let RecordHeader { domain, cpu, .. } = raw.header;
-    let (correlation, pointee) = values::read(raw.bytes)?;
-    let plausible = domain == Domain::ArgumentData.id() && cpu < MAX_CPUS && correlation != 0;
-    plausible.then_some(Record::Value(correlation, pointee))
-}
-
-/// Whether a record is about the GPU's work.
-pub(crate) fn is_work(raw: RawRecord<'_>) -> bool {
-    let kind = raw.header.kind;
-    matches!(
-        kind,
-        kind::PACKET | kind::COMPLETION | kind::COPY | kind::QUEUE | kind::SCRATCH | kind::ACTIVITY
-    )
-}
-
-/// Decodes a record about the GPU's work, and tells whether the accounts count it.
+/// The kind of a record whose header is plausible: the accounts can have counted it so.
 #[inline(always)]
-pub(crate) fn work(raw: RawRecord<'_>) -> Option<(Item, bool)> {
-    let RecordHeader {
-        kind, domain, cpu, ..
-    } = raw.header;
-    let domains: &[Domain] = match kind {
-        kind::PACKET => &[Domain::KernelDispatch, Domain::QueuePacket],
-        kind::COMPLETION => &[Domain::Completion],
-        kind::COPY => &[Domain::MemoryCopy],
-        kind::SCRATCH => &[Domain::ScratchMemory],
-        _ => &[],
-    };
-    let counted = !domains.is_empty();
-    if counted && (cpu >= MAX_CPUS || !domains.iter().any(|known| known.id() == domain)) {
-        return None;
+pub(crate) fn known(raw: RawRecord<'_>) -> Result<Kind, Fault> {
+    let kind = raw.header.known_kind().ok_or(Fault::Unknown)?;
+    let RecordHeader { domain, cpu, .. } = raw.header;
+    if kind.is_counted() && !(kind.may_carry(domain) && cpu < MAX_CPUS) {
+        return Err(Fault::Malformed);
     }
-    let item = match kind {
-        kind::PACKET => Item::Packet(gpu::Packet::read_from_bytes(raw.bytes).ok()?),
-        kind::COMPLETION => Item::Completion(gpu::Completion::read_from_bytes(raw.bytes).ok()?),
-        kind::COPY => Item::Copy(gpu::Copy::read_from_bytes(raw.bytes).ok()?),
-        kind::SCRATCH => Item::Scratch(gpu::ScratchState::read_from_bytes(raw.bytes).ok()?),
-        kind::ACTIVITY => Item::Activity(gpu::Activity::read_from_bytes(raw.bytes).ok()?),
-        _ => Item::Queue(gpu::QueueState::read_from_bytes(raw.bytes).ok()?),
-    };
-    Some((item, counted))
+    Ok(kind)
 }
 
-/// Whether a record is a call, finished or not.
-pub(crate) fn is_call(raw: RawRecord<'_>) -> bool {
-    matches!(raw.header.kind, kind::SPAN | kind::UNFINISHED)
+/// Decodes a record of `kind`; `None` if it is malformed, or for [`span`] or [`work`].
+pub(crate) fn decode(kind: Kind, raw: RawRecord<'_>) -> Option<Record<'_>> {
+    match kind {
+        Kind::Task => Task::read_from_bytes(raw.bytes).ok().map(Record::Task),
+        Kind::Ioctl | Kind::IoctlUnfinished => ioctl::parts(raw).map(Record::Ioctl),
+        Kind::Trace => tracepoint::parts(raw)
+            .map(Observed::Trace)
+            .map(Record::Observed),
+        Kind::OffCpu | Kind::OffCpuOpen => OffCpu::read_from_bytes(raw.bytes)
+            .ok()
+            .map(Observed::OffCpu)
+            .map(Record::Observed),
+        Kind::Value => values::read(raw.bytes)
+            .filter(|(correlation, _)| *correlation != 0)
+            .map(|(correlation, pointee)| Record::Value(correlation, pointee)),
+        Kind::Linker | Kind::Described => Some(Record::Internal),
+        Kind::Span | Kind::Unfinished => None,
+        Kind::Packet | Kind::Completion | Kind::Copy => None,
+        Kind::Queue | Kind::Scratch | Kind::Activity => None,
+    }
 }
 
-/// Decodes a record for which [`is_call`] is true.
+/// Decodes a record of [`Class::GpuWork`](gputrace_abi::kinds::Class::GpuWork).
+#[inline(always)]
+pub(crate) fn work(kind: Kind, raw: RawRecord<'_>) -> Option<Item> {
+    Some(match kind {
+        Kind::Packet => Item::Packet(gpu::Packet::read_from_bytes(raw.bytes).ok()?),
+        Kind::Completion => Item::Completion(gpu::Completion::read_from_bytes(raw.bytes).ok()?),
+        Kind::Copy => Item::Copy(gpu::Copy::read_from_bytes(raw.bytes).ok()?),
+        Kind::Queue => Item::Queue(gpu::QueueState::read_from_bytes(raw.bytes).ok()?),
+        Kind::Scratch => Item::Scratch(gpu::ScratchState::read_from_bytes(raw.bytes).ok()?),
+        Kind::Activity => Item::Activity(gpu::Activity::read_from_bytes(raw.bytes).ok()?),
+        _ => return None,
+    })
+}
+
+/// Decodes a record of [`Class::Call`](gputrace_abi::kinds::Class::Call).
 #[inline(always)]
 pub(crate) fn span(raw: RawRecord<'_>) -> Option<LongSpan> {
     let bytes = raw.bytes;
@@ -137,26 +133,20 @@ pub(crate) fn span(raw: RawRecord<'_>) -> Option<LongSpan> {
         LONG_SPAN_SIZE => LongSpan::read_from_bytes(bytes).ok()?,
         _ => return None,
     };
-    let Span {
-        header,
-        correlation,
-        ..
-    } = &long.span;
-    let plausible =
-        usize::from(header.domain) < DOMAINS && header.cpu < MAX_CPUS && *correlation != 0;
-    plausible.then_some(long)
+    (long.span.correlation != 0).then_some(long)
 }
 
 /// Converts a record that [`span`] accepted into a call.
 #[inline(always)]
 pub(crate) fn call(record: &LongSpan) -> Call {
     let span = &record.span;
-    let how = match span.header.kind {
-        kind::SPAN if span.flags & span_flags::END_NOT_RECORDED != 0 => CallEnd::NotSeen,
-        kind::SPAN => CallEnd::Returned(span.result),
-        _ if span.flags & span_flags::THREAD_EXITED != 0 => CallEnd::ThreadExited,
-        _ if span.flags & span_flags::EXECUTED != 0 => CallEnd::Executed,
-        _ => CallEnd::RecordingStopped,
+    let has = |flag| span.flags & flag != 0;
+    let how = match span.header.is_unfinished() {
+        false if has(span_flags::END_NOT_RECORDED) => CallEnd::NotSeen,
+        false => CallEnd::Returned(span.result),
+        true if has(span_flags::THREAD_EXITED) => CallEnd::ThreadExited,
+        true if has(span_flags::EXECUTED) => CallEnd::Executed,
+        true => CallEnd::RecordingStopped,
     };
     Call {
         function: span.function,
@@ -183,6 +173,11 @@ pub(crate) fn call(record: &LongSpan) -> Call {
 
 #[cfg(test)]
 mod tests {
+    use gputrace_abi::{
+        domain::{DOMAINS, Domain},
+        kinds::Class,
+        record::kind,
+    };
     use gputrace_capture::records;
     use proptest::prelude::*;
     use zerocopy::{FromZeros, IntoBytes};
@@ -204,17 +199,26 @@ mod tests {
         span
     }
 
+    /// The kind of a valid record.
+    fn valid(bytes: &[u8]) -> Result<Kind, Fault> {
+        let raw = first(bytes);
+        let kind = known(raw)?;
+        let is_valid = match kind.class() {
+            Class::Call => span(raw).is_some(),
+            Class::GpuWork => work(kind, raw).is_some(),
+            _ => decode(kind, raw).is_some(),
+        };
+        is_valid.then_some(kind).ok_or(Fault::Malformed)
+    }
+
     #[test]
     fn sizes_and_kinds_are_checked() {
-        let span = sample();
-        assert!(matches!(
-            decode(first(span.as_bytes())),
-            Ok(Record::Call(_))
-        ));
+        let sample = sample();
+        assert_eq!(valid(sample.as_bytes()), Ok(Kind::Span));
         let fault = |change: fn(&mut Span)| {
-            let mut changed = span;
+            let mut changed = sample;
             change(&mut changed);
-            decode(first(changed.as_bytes())).unwrap_err()
+            valid(changed.as_bytes()).unwrap_err()
         };
         assert_eq!(fault(|span| span.header.kind = 77), Fault::Unknown);
         assert_eq!(fault(|span| span.header.size = 111), Fault::Malformed);
@@ -224,11 +228,45 @@ mod tests {
         );
         assert_eq!(fault(|span| span.header.cpu = MAX_CPUS), Fault::Malformed);
         assert_eq!(fault(|span| span.correlation = 0), Fault::Malformed);
-        let mut task = span;
-        task.header.kind = kind::TASK;
-        assert_eq!(decode(first(task.as_bytes())), Err(Fault::Malformed));
-        task.header.kind = kind::LINKER;
-        assert_eq!(decode(first(task.as_bytes())), Ok(Record::Internal));
+        assert_eq!(
+            fault(|span| span.header.kind = kind::TASK),
+            Fault::Malformed
+        );
+    }
+
+    /// Records for the recorder itself are not of a kind that only a newer version knows.
+    #[test]
+    fn internal_records_say_nothing() {
+        for (number, internal) in [
+            (kind::LINKER, Kind::Linker),
+            (kind::DESCRIBED, Kind::Described),
+        ] {
+            let mut record = sample();
+            record.header.kind = number;
+            let raw = first(record.as_bytes());
+            assert_eq!(known(raw), Ok(internal));
+            assert_eq!(decode(internal, raw), Some(Record::Internal));
+        }
+    }
+
+    /// Every kind has the domains of its row, and an account of its own.
+    #[test]
+    fn records_of_other_domains_are_malformed() {
+        let domain = |number, domain: Domain| {
+            let mut record = sample();
+            (record.header.kind, record.header.domain) = (number, domain.id());
+            known(first(record.as_bytes())).map(drop)
+        };
+        for (number, own) in [
+            (kind::IOCTL, Domain::KfdIoctl),
+            (kind::OFF_CPU_OPEN, Domain::Sched),
+            (kind::TRACE, Domain::Tracepoint),
+            (kind::VALUE, Domain::ArgumentData),
+        ] {
+            assert_eq!(domain(number, own), Ok(()));
+            assert_eq!(domain(number, Domain::HipRuntime), Err(Fault::Malformed));
+        }
+        assert_eq!(domain(kind::SPAN, Domain::Library), Ok(()));
     }
 
     #[test]
@@ -240,18 +278,11 @@ mod tests {
             domain: Domain::QueuePacket.id(),
             cpu: 3,
         };
-        let item = Item::Packet(packet);
-        assert_eq!(
-            decode(first(packet.as_bytes())),
-            Ok(Record::Work {
-                item,
-                counted: true
-            })
-        );
+        assert_eq!(valid(packet.as_bytes()), Ok(Kind::Packet));
         let fault = |change: fn(&mut gpu::Packet)| {
             let mut changed = packet;
             change(&mut changed);
-            decode(first(changed.as_bytes())).map(drop)
+            valid(changed.as_bytes()).map(drop)
         };
         let wrong: [fn(&mut gpu::Packet); 4] = [
             |packet| packet.header.size -= 8,
@@ -269,10 +300,8 @@ mod tests {
             domain: 0,
             cpu: 0,
         };
-        assert!(matches!(
-            decode(first(state.as_bytes())),
-            Ok(Record::Work { counted: false, .. })
-        ));
+        assert_eq!(valid(state.as_bytes()), Ok(Kind::Queue));
+        assert!(!Kind::Queue.is_counted());
     }
 
     #[test]
@@ -327,7 +356,10 @@ mod tests {
         #[test]
         fn no_bytes_panic(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
             for raw in records::split(&bytes).flatten() {
-                if let Ok(Record::Call(span)) = decode(raw) {
+                if let Ok(kind) = known(raw) {
+                    let _ = (work(kind, raw), decode(kind, raw));
+                }
+                if let Some(span) = span(raw) {
                     let call = call(&span);
                     prop_assert!(call.end >= call.begin);
                 }

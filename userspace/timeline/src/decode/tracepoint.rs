@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 
 use gputrace_abi::{
-    domain::{DOMAINS, Domain},
+    domain::Domain,
     tracepoint::{LONG_TRACE_SIZE, LongTrace, SHORT_TRACE_SIZE, ShortTrace, TraceHead},
 };
 use gputrace_capture::{
@@ -15,10 +15,7 @@ use gputrace_capture::{
 };
 use zerocopy::FromBytes as _;
 
-use crate::model::{
-    observation::{FieldValue, Observation, ObservedField, Whose},
-    raw::MAX_CPUS,
-};
+use crate::model::observation::{FieldValue, Observation, ObservedField, Whose};
 
 /// Maximum number of array elements shown.
 const LISTED: usize = 16;
@@ -55,8 +52,7 @@ pub(crate) fn parts(raw: RawRecord<'_>) -> Option<Parts<'_>> {
         }
         _ => return None,
     };
-    let plausible = usize::from(head.header.domain) < DOMAINS && head.header.cpu < MAX_CPUS;
-    plausible.then_some(Parts {
+    Some(Parts {
         head,
         data: data.get(..usize::try_from(head.size).ok()?)?,
     })

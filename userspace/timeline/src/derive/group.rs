@@ -2,7 +2,7 @@
 
 use std::{collections::VecDeque, mem, ops::Range};
 
-use gputrace_abi::record::{LongSpan, Task, kind};
+use gputrace_abi::{kinds::Class, record::Task};
 use gputrace_capture::records::{self, RawRecord};
 
 use crate::{
@@ -12,13 +12,7 @@ use crate::{
         {self, Fault, Record},
     },
     derive::work::Work,
-    model::{
-        event::Call,
-        item::Item,
-        observation::{self, Observation},
-        tally::Tally,
-        values::Waiting,
-    },
+    model::{event::Call, item::Item, observation::Observation, tally::Tally, values::Waiting},
 };
 
 /// Sort key of a call, and where its record lies.
@@ -65,73 +59,47 @@ impl Collection {
 
     /// Checks, counts and keeps a record, or hands it to `work` if it is about the GPU.
     pub(crate) fn take(&mut self, raw: RawRecord<'_>, tally: &mut Tally, work: &mut Work) {
-        // Nearly all records are of these two kinds, and they are large: handling them here avoids
-        // copies.
-        if decode::is_call(raw) {
-            return match decode::span(raw) {
-                Some(record) => self.call(&record, raw.bytes, tally),
-                None => tally.malformed_records += 1,
-            };
+        let kind = match decode::known(raw) {
+            Ok(kind) => kind,
+            Err(Fault::Unknown) => return tally.unknown_records += 1,
+            Err(Fault::Malformed) => return tally.malformed_records += 1,
+        };
+        let taken = match kind.class() {
+            // Nearly all records are of these two classes, and they are large: handling them here
+            // avoids copies.
+            Class::Call => decode::span(raw).map(|record| {
+                let span = &record.span;
+                tally.adjusted_ends += u64::from(span.end < span.begin);
+                self.keep(span.begin, span.end, span.depth, raw.bytes);
+            }),
+            Class::GpuWork => decode::work(kind, raw).map(|item| {
+                self.latest = self.latest.max(item.time());
+                work.take(item);
+            }),
+            _ => decode::decode(kind, raw).map(|record| self.other(record, raw.bytes, tally, work)),
+        };
+        if taken.is_none() {
+            tally.malformed_records += 1;
+        } else if kind.is_counted() {
+            tally.count_call(raw.header.domain, raw.header.cpu, !kind.is_unfinished());
         }
-        if decode::is_work(raw) {
-            return match decode::work(raw) {
-                Some((item, counted)) => {
-                    if counted {
-                        tally.count_call(raw.header.domain, raw.header.cpu, true);
-                    }
-                    self.latest = self.latest.max(item.time());
-                    work.take(item);
-                }
-                None => tally.malformed_records += 1,
-            };
-        }
-        match decode::decode(raw) {
-            Ok(Record::Call(record)) => self.call(&record, raw.bytes, tally),
-            Ok(Record::Ioctl(parts)) => {
+    }
+
+    fn other(&mut self, record: Record<'_>, bytes: &[u8], tally: &mut Tally, work: &mut Work) {
+        match record {
+            Record::Ioctl(parts) => {
                 let ioctl = &parts.ioctl;
-                let finished = ioctl.header.kind == kind::IOCTL;
-                tally.count_call(ioctl.header.domain, ioctl.header.cpu, finished);
                 if let Some(ring) = ioctl::created_queue(&parts) {
                     work.take(Item::Ring(ring));
                 }
                 tally.adjusted_ends += u64::from(ioctl.end < ioctl.begin);
-                self.latest = self.latest.max(ioctl.end);
-                let key = Key {
-                    begin: ioctl.begin,
-                    end: ioctl.end,
-                    at: 0,
-                    size: 0,
-                    depth: ioctl.depth,
-                };
-                self.keep(key, raw.bytes);
+                self.keep(ioctl.begin, ioctl.end, ioctl.depth, bytes);
             }
-            Ok(Record::Trace(parts)) => {
-                let head = &parts.head;
-                tally.count_call(head.header.domain, head.header.cpu, true);
-                self.latest = self.latest.max(head.time);
-                let key = Key {
-                    begin: head.time,
-                    end: head.time,
-                    at: 0,
-                    size: 0,
-                    depth: 0,
-                };
-                self.keep(key, raw.bytes);
+            Record::Observed(observed) => {
+                let (begin, end) = observed.times();
+                self.keep(begin, end, 0, bytes);
             }
-            Ok(Record::OffCpu(off)) => {
-                let finished = off.header.kind == kind::OFF_CPU;
-                tally.count_call(off.header.domain, off.header.cpu, finished);
-                self.latest = self.latest.max(off.end);
-                let key = Key {
-                    begin: off.begin,
-                    end: off.end,
-                    at: 0,
-                    size: 0,
-                    depth: 0,
-                };
-                self.keep(key, raw.bytes);
-            }
-            Ok(Record::Task(task)) => {
+            Record::Task(task) => {
                 tally.tasks += 1;
                 self.latest = self.latest.max(task.time);
                 if let Some(item) = Item::of_task(&task) {
@@ -139,42 +107,23 @@ impl Collection {
                 }
                 self.tasks.push_back(task);
             }
-            Ok(Record::Value(correlation, pointee)) => {
-                tally.count_call(raw.header.domain, raw.header.cpu, true);
+            Record::Value(correlation, pointee) => {
                 tally.unreadable_values += u64::from(pointee.is_unreadable());
                 self.values.add(correlation, pointee);
             }
-            Ok(Record::Internal | Record::Work { .. }) => {}
-            Err(Fault::Unknown) => tally.unknown_records += 1,
-            Err(Fault::Malformed) => tally.malformed_records += 1,
+            Record::Internal => {}
         }
     }
 
     #[inline(always)]
-    fn call(&mut self, record: &LongSpan, bytes: &[u8], tally: &mut Tally) {
-        let span = &record.span;
-        tally.count_call(
-            span.header.domain,
-            span.header.cpu,
-            span.header.kind == kind::SPAN,
-        );
-        tally.adjusted_ends += u64::from(span.end < span.begin);
-        self.latest = self.latest.max(span.end);
-        let key = Key {
-            begin: span.begin,
-            end: span.end,
-            at: 0,
-            size: 0,
-            depth: span.depth,
-        };
-        self.keep(key, bytes);
-    }
-
-    fn keep(&mut self, key: Key, record: &[u8]) {
+    fn keep(&mut self, begin: u64, end: u64, depth: u16, record: &[u8]) {
+        self.latest = self.latest.max(end);
         self.calls.push(Key {
+            begin,
+            end,
             at: self.bytes.len() as u32,
             size: record.len() as u16,
-            ..key
+            depth,
         });
         self.bytes.extend_from_slice(record);
     }
@@ -192,7 +141,7 @@ impl Collection {
         group.calls.retain(|key| {
             let due = key.end <= until;
             if !due && let Some(record) = group.bytes.get(key.range()) {
-                self.keep(*key, record);
+                self.keep(key.begin, key.end, key.depth, record);
             }
             due
         });
@@ -239,17 +188,17 @@ impl Group {
         let record = self.bytes.get(call?.range())?;
         self.emitted += 1;
         let raw = records::split(record).next()?.ok()?;
-        if decode::is_call(raw) {
+        let kind = raw.header.known_kind()?;
+        if kind.class() == Class::Call {
             let mut call = decode::call(&decode::span(raw)?);
             call.pointees = values.take(call.correlation);
             return Some(Due::Call(call));
         }
-        match decode::decode(raw) {
-            Ok(Record::Trace(parts)) => Some(Due::Observed(vec![formats.observe(&parts)])),
-            Ok(Record::OffCpu(off)) => Some(Due::Observed(observation::off_cpu(&off))),
-            Ok(Record::Ioctl(parts)) => Some(Due::Call(ioctl::call(&parts))),
-            // `Collection::take` keeps no other kinds.
-            _ => None,
+        match decode::decode(kind, raw)? {
+            Record::Observed(observed) => Some(Due::Observed(observed.observations(formats))),
+            Record::Ioctl(parts) => Some(Due::Call(ioctl::call(&parts))),
+            // `Collection::take` keeps no others.
+            Record::Task(_) | Record::Value(..) | Record::Internal => None,
         }
     }
 }

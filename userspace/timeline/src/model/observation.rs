@@ -3,14 +3,9 @@
 use std::{borrow::Cow, fmt};
 
 use gputrace_abi::{
-    domain::{DOMAINS, Domain},
-    record::kind,
+    domain::Domain,
     sched::{OffCpu, STATE_WAITING},
 };
-use gputrace_capture::records::RawRecord;
-use zerocopy::FromBytes as _;
-
-use crate::model::raw::MAX_CPUS;
 
 /// Something that the kernel did.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -110,7 +105,7 @@ pub const RUNNABLE: &str = "waiting for a CPU";
 
 /// The observations of one record: a thread that slept, and then waited for a CPU.
 pub(crate) fn off_cpu(off: &OffCpu) -> Vec<Observation> {
-    let is_open = off.header.kind == kind::OFF_CPU_OPEN;
+    let is_open = off.header.is_unfinished();
     let end = off.end.max(off.begin);
     let whose = Whose {
         pid: off.pid,
@@ -161,14 +156,9 @@ fn sleep(state: u32) -> &'static str {
     }
 }
 
-/// Decodes a record; `None` if it is malformed.
-pub(crate) fn read_off_cpu(raw: RawRecord<'_>) -> Option<OffCpu> {
-    let off = OffCpu::read_from_bytes(raw.bytes).ok()?;
-    (usize::from(off.header.domain) < DOMAINS && off.header.cpu < MAX_CPUS).then_some(off)
-}
-
 #[cfg(test)]
 mod tests {
+    use gputrace_abi::record::kind;
     use zerocopy::FromZeros as _;
 
     use super::*;

@@ -3,6 +3,7 @@
 
 use std::collections::VecDeque;
 
+use gputrace_abi::kinds::Class;
 use gputrace_capture::{
     Meta,
     gpu::CodeObject,
@@ -83,15 +84,14 @@ impl Scout {
 /// The item that [`crate::derive::group::Collection`] makes of this record for [`Work`]; `None` if
 /// it makes none.
 fn item(raw: RawRecord<'_>) -> Option<Item> {
-    if decode::is_work(raw) {
-        return decode::work(raw).map(|(item, _)| item);
-    }
-    if decode::is_call(raw) {
-        return None;
-    }
-    match decode::decode(raw).ok()? {
-        decode::Record::Ioctl(parts) => decode::ioctl::created_queue(&parts).map(Item::Ring),
-        decode::Record::Task(task) => Item::of_task(&task),
+    let kind = decode::known(raw).ok()?;
+    match kind.class() {
+        Class::GpuWork => decode::work(kind, raw),
+        Class::Request | Class::Task => match decode::decode(kind, raw)? {
+            decode::Record::Ioctl(parts) => decode::ioctl::created_queue(&parts).map(Item::Ring),
+            decode::Record::Task(task) => Item::of_task(&task),
+            _ => None,
+        },
         _ => None,
     }
 }
