@@ -6,20 +6,23 @@
 
 use std::io::Cursor;
 
-use gputrace_abi::record::kind;
+use gputrace_abi::kinds::{Class, Kind};
 use gputrace_capture::{
     CaptureReader, CaptureWriter, Meta,
     meta::{Epoch, Recording},
 };
 use gputrace_timeline::{Timeline, event::Event};
 
-/// Kinds of records that are calls. Other kinds are counted too, but become other events.
-const CALLS: [u8; 4] = [kind::SPAN, kind::UNFINISHED, kind::IOCTL, kind::IOCTL_UNFINISHED];
+/// Whether records of this kind are calls. Other kinds are counted too, but become other events.
+fn is_call(kind: u8) -> bool {
+    let class = Kind::from_number(kind).map(Kind::class);
+    matches!(class, Some(Class::Call | Class::Request))
+}
 
 /// Runs the decoder over one input.
 pub fn run(bytes: &[u8]) {
     let (calls, counted) = read(bytes, |_| true);
-    let (none, others) = read(bytes, |kind| !CALLS.contains(&kind));
+    let (none, others) = read(bytes, |kind| !is_call(kind));
     assert_eq!(none, 0);
     assert_eq!(calls, counted - others);
 }

@@ -6,7 +6,10 @@ use std::{
 };
 
 use foldhash::fast::RandomState;
-use gputrace_abi::record::{RecordHeader, Span, kind};
+use gputrace_abi::{
+    kinds::{Class, Kind},
+    record::{RecordHeader, Span},
+};
 use gputrace_capture::{
     Block, CaptureReader, CaptureWriter, Meta, ReadError, Sink, WriteError,
     flight::Dump,
@@ -25,7 +28,7 @@ pub struct Moment {
     pub time: u64,
     /// The accounts, from the begin of the recording.
     pub ledger: Ledger,
-    /// Calls that were open, as records of kind [`kind::UNFINISHED`].
+    /// Calls that were open, as records of kind [`Kind::Unfinished`].
     pub open: Vec<u8>,
     /// Further records that are not in the capture: readings that were made for the dump.
     pub further: Vec<u8>,
@@ -225,7 +228,8 @@ impl<'a> Open<'a> {
             return;
         }
         for record in records::split(run).flatten() {
-            if matches!(record.header.kind, kind::SPAN | kind::UNFINISHED)
+            let class = record.header.known_kind().map(Kind::class);
+            if class == Some(Class::Call)
                 && let Ok((span, _)) = Span::ref_from_prefix(record.bytes)
             {
                 self.0.remove(&span.correlation);
