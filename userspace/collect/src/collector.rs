@@ -14,7 +14,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use gputrace_abi::{counters::TaskCounters, kfd::LongIoctl, record::Task, sched::OffCpu};
+use gputrace_abi::{counters::TaskCounters, record::Task};
 use gputrace_capture::{
     CaptureWriter, Meta,
     gpu::AgentKind,
@@ -119,11 +119,13 @@ pub enum Command {
     Drain(Sender<()>),
     /// Answer with the state of the recording, which goes on.
     Snapshot(Sender<Snapshot>),
-    /// Append requests to the driver that have not returned. The programs must have been stopped.
-    OpenIoctls(Vec<Box<LongIoctl>>),
-    /// Append the times without a processor that have not ended. The programs must have been
-    /// stopped.
-    OpenOffCpu(Vec<OffCpu>),
+    /// Append what has begun and not ended: consecutive unfinished records
+    /// ([`Kind::is_unfinished`]) that end when they begin. The collector sets their end to the time
+    /// at which it writes them: an earlier one could lie before a mark that the capture already
+    /// has. The programs must have been stopped.
+    ///
+    /// [`Kind::is_unfinished`]: gputrace_abi::kinds::Kind::is_unfinished
+    Open(Vec<u8>),
     /// Read the last records, complete the accounts and end. The programs must have been stopped.
     Finish(EndReason),
 }
@@ -362,12 +364,7 @@ impl Collector {
                         while self.round() > 0 {}
                         self.sink.passed_over();
                     }
-                    Command::OpenOffCpu(open) => {
-                        open.iter().for_each(|off| self.sink.open_off_cpu(*off));
-                    }
-                    Command::OpenIoctls(open) => {
-                        open.iter().for_each(|ioctl| self.sink.open_ioctl(ioctl));
-                    }
+                    Command::Open(run) => self.sink.open(&run),
                     Command::Barrier(answer) => {
                         // The sender may have stopped waiting.
                         let _ = answer.send(());

@@ -2,70 +2,29 @@
 
 use std::os::fd::{AsFd as _, BorrowedFd};
 
-use gputrace_abi::{
-    gpu::{COMPLETION_SIZE, COPY_SIZE, DESCRIBED_SIZE, PACKET_RECORD_SIZE, QUEUE_STATE_SIZE},
-    kfd::{LONG_IOCTL_SIZE, SHORT_IOCTL_SIZE},
-    record::{LONG_SPAN_SIZE, RecordHeader, SPAN_SIZE, TASK_SIZE, kind},
-    sched::OFF_CPU_SIZE,
-    tracepoint::{LONG_TRACE_SIZE, SHORT_TRACE_SIZE},
-    values::{LONG_SIZE, MEDIUM_SIZE, SHORT_SIZE},
-};
+use gputrace_abi::{kinds::Kind, record::RecordHeader};
 use gputrace_loader::Ring;
 use zerocopy::FromBytes as _;
 
-/// A record whose kind and size agree.
-pub(crate) enum Checked<'a> {
-    /// A finished or unfinished call.
-    Call(RecordHeader, &'a [u8]),
-    /// A task or linker event.
-    Task(RecordHeader, &'a [u8]),
-    /// A request to the driver, or a kernel event about a thread or process.
-    Kernel(RecordHeader, &'a [u8]),
-    /// A record of a tracepoint, of any process.
-    Trace(RecordHeader, &'a [u8]),
-    /// A record about the GPU's work.
-    Gpu(RecordHeader, &'a [u8]),
-    /// The value that a pointer argument of a call points to; the record has more bytes than it
-    /// needs.
-    Value(&'a [u8]),
-    /// A queue or agent seen for the first time.
-    Described(&'a [u8]),
-    /// An invalid record, with the CPU and domain under which it is counted.
-    Malformed(u32, u8),
+/// An invalid record, with the CPU and domain under which it is counted.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Malformed {
+    pub(crate) cpu: u32,
+    pub(crate) domain: u8,
 }
 
-/// Checks a record from a ring.
-pub(crate) fn check(cpu: u32, bytes: &[u8]) -> Checked<'_> {
+/// Checks that the kind of a record from a ring is known and its size one of that kind's.
+pub(crate) fn check(cpu: u32, bytes: &[u8]) -> Result<(Kind, RecordHeader), Malformed> {
     let Ok((header, _)) = RecordHeader::read_from_prefix(bytes) else {
-        return Checked::Malformed(cpu, 0);
+        return Err(Malformed { cpu, domain: 0 });
     };
     let size = bytes.len();
-    let whole = usize::from(header.size) == size;
-    match header.kind {
-        kind::SPAN | kind::UNFINISHED if whole && (size == SPAN_SIZE || size == LONG_SPAN_SIZE) => {
-            Checked::Call(header, bytes)
-        }
-        kind::VALUE if whole && matches!(size, SHORT_SIZE | MEDIUM_SIZE | LONG_SIZE) => {
-            Checked::Value(bytes)
-        }
-        kind::PACKET if whole && size == PACKET_RECORD_SIZE => Checked::Gpu(header, bytes),
-        kind::COMPLETION if whole && size == COMPLETION_SIZE => Checked::Gpu(header, bytes),
-        kind::COPY if whole && size == COPY_SIZE => Checked::Gpu(header, bytes),
-        kind::QUEUE if whole && size == QUEUE_STATE_SIZE => Checked::Gpu(header, bytes),
-        kind::IOCTL | kind::IOCTL_UNFINISHED
-            if whole && (size == SHORT_IOCTL_SIZE || size == LONG_IOCTL_SIZE) =>
-        {
-            Checked::Kernel(header, bytes)
-        }
-        kind::TRACE if whole && (size == SHORT_TRACE_SIZE || size == LONG_TRACE_SIZE) => {
-            Checked::Trace(header, bytes)
-        }
-        kind::OFF_CPU | kind::OFF_CPU_OPEN if whole && size == OFF_CPU_SIZE => {
-            Checked::Kernel(header, bytes)
-        }
-        kind::DESCRIBED if whole && size == DESCRIBED_SIZE => Checked::Described(bytes),
-        kind::TASK | kind::LINKER if whole && size == TASK_SIZE => Checked::Task(header, bytes),
-        _ => Checked::Malformed(header.cpu, header.domain),
+    match header.known_kind() {
+        Some(kind) if usize::from(header.size) == size && kind.accepts(size) => Ok((kind, header)),
+        _ => Err(Malformed {
+            cpu: header.cpu,
+            domain: header.domain,
+        }),
     }
 }
 
@@ -111,6 +70,7 @@ impl std::fmt::Debug for CpuRing {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use gputrace_abi::record::kind;
     use proptest::prelude::*;
 
     fn record(kind: u8, claimed: u16, actual: usize) -> Vec<u8> {
@@ -124,31 +84,34 @@ mod tests {
 
     #[test]
     fn kinds_need_their_sizes() {
-        assert!(matches!(
-            check(0, &record(kind::SPAN, 112, 112)),
-            Checked::Call(..)
-        ));
-        assert!(matches!(
-            check(0, &record(kind::UNFINISHED, 176, 176)),
-            Checked::Call(..)
-        ));
-        assert!(matches!(
-            check(0, &record(kind::TASK, 48, 48)),
-            Checked::Task(..)
-        ));
-        assert!(matches!(
-            check(0, &record(kind::SPAN, 176, 112)),
-            Checked::Malformed(1, 3)
-        ));
-        assert!(matches!(
-            check(0, &record(kind::TASK, 112, 112)),
-            Checked::Malformed(1, 3)
-        ));
-        assert!(matches!(
-            check(0, &record(99, 112, 112)),
-            Checked::Malformed(1, 3)
-        ));
-        assert!(matches!(check(5, &[1, 2, 3]), Checked::Malformed(5, 0)));
+        let kind = |bytes: &[u8]| check(0, bytes).map(|(kind, _)| kind);
+        let malformed = Err(Malformed { cpu: 1, domain: 3 });
+        assert_eq!(kind(&record(kind::SPAN, 112, 112)), Ok(Kind::Span));
+        assert_eq!(
+            kind(&record(kind::UNFINISHED, 176, 176)),
+            Ok(Kind::Unfinished)
+        );
+        assert_eq!(kind(&record(kind::TASK, 48, 48)), Ok(Kind::Task));
+        assert_eq!(kind(&record(kind::SPAN, 176, 112)), malformed);
+        assert_eq!(kind(&record(kind::TASK, 112, 112)), malformed);
+        assert_eq!(kind(&record(99, 112, 112)), malformed);
+        assert_eq!(
+            check(5, &[1, 2, 3]).map(drop),
+            Err(Malformed { cpu: 5, domain: 0 })
+        );
+    }
+
+    #[test]
+    fn every_kind_is_accepted_in_exactly_its_sizes() {
+        for number in 0..=u8::MAX {
+            for size in 8..1100 {
+                let known = Kind::from_number(number).filter(|kind| kind.sizes().contains(&size));
+                let whole = record(number, size as u16, size);
+                assert_eq!(check(0, &whole).ok().map(|(kind, _)| kind), known);
+                let claims_more = record(number, size as u16 + 1, size);
+                assert!(check(0, &claims_more).is_err());
+            }
+        }
     }
 
     proptest! {

@@ -5,12 +5,15 @@ use std::{fs::File, time::Instant};
 use gputrace_abi::{
     domain::Domain,
     frame::Thread,
-    kfd::{LONG_IOCTL_SIZE, LongIoctl},
-    record::{RecordHeader, Span, Task, kind, task_op},
-    sched::OffCpu,
+    kinds::{Class, Kind},
+    record::{RecordHeader, Task, task_op},
     values::Value,
 };
-use gputrace_capture::{CaptureWriter, Meta, WriteError, WriteFailure, meta::Notice, records};
+use gputrace_capture::{
+    CaptureWriter, Meta, WriteError, WriteFailure,
+    meta::Notice,
+    records::{self, RawRecord},
+};
 use zerocopy::{FromBytes as _, IntoBytes as _};
 
 use crate::{
@@ -22,7 +25,7 @@ use crate::{
     limits::{Limits, Resource},
     pending::{Ordered, Pending},
     reading::{Order, Read, Reading},
-    rings::{Checked, check},
+    rings::{Malformed, check},
     tasks::Relevant,
     tracker::GpuTracker,
     unfinished, values,
@@ -52,61 +55,31 @@ pub(crate) struct RecordSink {
 
 impl RecordSink {
     pub(crate) fn take(&mut self, cpu: u32, bytes: &[u8]) {
-        match check(cpu, bytes) {
-            Checked::Call(header, bytes) => {
-                if let Ok((span, _)) = Span::ref_from_prefix(bytes)
-                    && self.relevant.add(span.pid)
-                {
-                    (self.tell)(CollectorEvent::NewProcess(span.pid));
-                }
-                self.call(&header, bytes);
-            }
-            Checked::Task(header, bytes) => {
-                let Ok(task) = Task::read_from_bytes(bytes) else {
-                    return;
-                };
-                if header.kind == kind::LINKER {
-                    if let (Some(gpu), task_op::CODE_OBJECTS) = (&mut self.gpu, task.op) {
-                        gpu.loaded(task.pid);
-                    }
-                    (self.tell)(CollectorEvent::Linker(task));
-                } else if self.relevant.keep(&task) {
-                    self.records += 1;
-                    let written = self.writer.records(bytes);
-                    self.wrote(written);
-                    if task.op == task_op::EXIT && task.pid == task.tid {
-                        self.limits.ended(task.pid);
-                        if let Some(gpu) = &mut self.gpu {
-                            gpu.ended(task.pid);
-                        }
-                    }
-                    (self.tell)(CollectorEvent::Task(task));
-                }
-            }
-            Checked::Trace(header, bytes) => self.call(&header, bytes),
-            Checked::Kernel(header, bytes) => {
-                if let Some(pid) = pid_of(bytes)
+        let (kind, header) = match check(cpu, bytes) {
+            Ok(known) => known,
+            Err(Malformed { cpu, domain }) => return self.accounts.malformed(cpu, domain),
+        };
+        let class = kind.class();
+        match class {
+            Class::Call | Class::Request | Class::Observation | Class::GpuWork => {
+                if let Some(pid) = pid_of(kind, bytes)
                     && self.relevant.add(pid)
                 {
                     (self.tell)(CollectorEvent::NewProcess(pid));
                 }
-                if let Some(meta) = self.gpu.as_ref().and_then(|gpu| gpu.clock(bytes)) {
+                if class == Class::Request
+                    && let Some(meta) = self.gpu.as_ref().and_then(|gpu| gpu.clock(bytes))
+                {
                     self.meta(&meta);
                 }
-                self.call(&header, bytes);
-            }
-            Checked::Gpu(header, bytes) => {
-                if let Some(pid) = pid_of(bytes)
-                    && self.relevant.add(pid)
+                if class == Class::GpuWork
+                    && let Some(gpu) = &mut self.gpu
                 {
-                    (self.tell)(CollectorEvent::NewProcess(pid));
-                }
-                if let Some(gpu) = &mut self.gpu {
                     gpu.take(header.kind, bytes, &*self.tell);
                 }
                 self.call(&header, bytes);
             }
-            Checked::Value(bytes) => {
+            Class::Value => {
                 let correlation =
                     Value::ref_from_prefix(bytes).map_or(0, |(value, _)| value.correlation);
                 if !self.order_value(correlation, bytes)
@@ -115,12 +88,41 @@ impl RecordSink {
                     self.value(bytes);
                 }
             }
-            Checked::Described(bytes) => {
-                if let Some(meta) = self.gpu.as_mut().and_then(|gpu| gpu.described(bytes)) {
-                    self.meta(&meta);
-                }
+            Class::Task => self.task(bytes),
+            Class::Internal => self.internal(kind, bytes),
+        }
+    }
+
+    fn task(&mut self, bytes: &[u8]) {
+        let Ok(task) = Task::read_from_bytes(bytes) else {
+            return;
+        };
+        if !self.relevant.keep(&task) {
+            return;
+        }
+        self.records += 1;
+        let written = self.writer.records(bytes);
+        self.wrote(written);
+        if task.op == task_op::EXIT && task.pid == task.tid {
+            self.limits.ended(task.pid);
+            if let Some(gpu) = &mut self.gpu {
+                gpu.ended(task.pid);
             }
-            Checked::Malformed(cpu, domain) => self.accounts.malformed(cpu, domain),
+        }
+        (self.tell)(CollectorEvent::Task(task));
+    }
+
+    /// Handles a record that is not written.
+    fn internal(&mut self, kind: Kind, bytes: &[u8]) {
+        if kind == Kind::Described {
+            if let Some(meta) = self.gpu.as_mut().and_then(|gpu| gpu.described(bytes)) {
+                self.meta(&meta);
+            }
+        } else if let Ok(task) = Task::read_from_bytes(bytes) {
+            if let (Some(gpu), task_op::CODE_OBJECTS) = (&mut self.gpu, task.op) {
+                gpu.loaded(task.pid);
+            }
+            (self.tell)(CollectorEvent::Linker(task));
         }
     }
 
@@ -214,7 +216,8 @@ impl RecordSink {
     /// Writes the record of a call. Counts it first: the writer may at once report that this very
     /// record is lost.
     fn call(&mut self, header: &RecordHeader, bytes: &[u8]) {
-        if let Some(pid) = limited_pid(header.kind, bytes)
+        if let Some(kind) = header.known_kind().filter(|kind| kind.is_limited())
+            && let Some(pid) = pid_of(kind, bytes)
             && !self
                 .limits
                 .take(pid, Resource::Bytes, bytes.len() as u64, Instant::now())
@@ -277,23 +280,12 @@ impl RecordSink {
         unfinished::records(id, thread, time, |header, bytes| self.call(header, bytes));
     }
 
-    /// Writes a time without a processor that has not ended.
-    pub(crate) fn open_off_cpu(&mut self, mut off: OffCpu) {
-        off.header.kind = kind::OFF_CPU_OPEN;
-        off.end = clocks::now().max(off.begin);
-        let header = off.header;
-        self.call(&header, off.as_bytes());
-    }
-
-    /// Writes a request to the driver that has not returned.
-    pub(crate) fn open_ioctl(&mut self, open: &LongIoctl) {
-        let mut record = *open;
-        let header = &mut record.ioctl.header;
-        header.kind = kind::IOCTL_UNFINISHED;
-        header.size = LONG_IOCTL_SIZE as u16;
-        let header = *header;
-        record.ioctl.end = clocks::now().max(record.ioctl.begin);
-        self.call(&header, record.as_bytes());
+    /// Writes what has begun and not ended; see [`crate::Command::Open`].
+    pub(crate) fn open(&mut self, run: &[u8]) {
+        let now = clocks::now();
+        for record in records::split(run).flatten() {
+            self.call(&record.header, &open_until(record, now));
+        }
     }
 
     pub(crate) fn meta(&mut self, meta: &Meta) {
@@ -331,21 +323,48 @@ impl RecordSink {
     }
 }
 
-/// The process whose limits apply to a record; `None` for records that are few, or that no process
-/// can cause at will.
-fn limited_pid(kind: u8, record: &[u8]) -> Option<u32> {
-    match kind {
-        kind::SPAN => Span::ref_from_prefix(record).ok().map(|(span, _)| span.pid),
-        kind::VALUE => Value::ref_from_prefix(record)
-            .ok()
-            .map(|(value, _)| value.pid),
-        kind::PACKET | kind::COPY | kind::COMPLETION | kind::IOCTL => pid_of(record),
-        _ => None,
-    }
+/// The traced process that a record belongs to, if it belongs to one.
+fn pid_of(kind: Kind, record: &[u8]) -> Option<u32> {
+    let (pid, _) = u32::read_from_prefix(record.get(kind.pid_at()?..)?).ok()?;
+    Some(pid)
 }
 
-/// The process id of a record about the GPU, which follows its header.
-fn pid_of(record: &[u8]) -> Option<u32> {
-    let bytes = record.get(size_of::<RecordHeader>()..)?;
-    u32::read_from_prefix(bytes).ok().map(|(pid, _)| pid)
+/// The record of what has not ended, with `now` as its end unless it has a later one.
+fn open_until(record: RawRecord<'_>, now: u64) -> Vec<u8> {
+    let mut bytes = record.bytes.to_vec();
+    let at = record.header.known_kind().and_then(Kind::end_at);
+    if let Some(end) = at.and_then(|at| bytes.get_mut(at..)?.first_chunk_mut()) {
+        *end = u64::from_ne_bytes(*end).max(now).to_ne_bytes();
+    }
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use gputrace_abi::record::{SPAN_SIZE, Span, kind};
+    use zerocopy::FromZeros as _;
+
+    use super::*;
+
+    #[test]
+    fn what_has_not_ended_ends_when_it_is_written() {
+        let mut open = Span::new_zeroed();
+        open.header.size = SPAN_SIZE as u16;
+        (open.begin, open.end) = (100, 100);
+        let end = |open: &Span, now| {
+            let record = records::split(open.as_bytes()).next().unwrap().unwrap();
+            let written = open_until(record, now);
+            let written = Span::read_from_bytes(&written).unwrap();
+            let same = Span {
+                end: open.end,
+                ..written
+            };
+            assert_eq!(same, *open);
+            written.end
+        };
+        open.header.kind = kind::UNFINISHED;
+        assert_eq!((end(&open, 150), end(&open, 90)), (150, 100));
+        open.header.kind = kind::SPAN;
+        assert_eq!(end(&open, 150), 100);
+    }
 }

@@ -5,8 +5,9 @@ use std::os::fd::{AsFd as _, AsRawFd as _};
 
 use gputrace_files::kernel;
 use libbpf_rs::{
-    Link, MapCore as _, Object, ObjectBuilder, OpenMapMut, ProgramAttachType, ProgramMut,
+    Link, MapCore as _, MapFlags, Object, ObjectBuilder, OpenMapMut, ProgramAttachType, ProgramMut,
 };
+use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::{
     ProbeError,
@@ -84,6 +85,28 @@ fn recursion_misses(fdinfo: &str) -> Option<u64> {
     fdinfo
         .lines()
         .find_map(|line| line.strip_prefix("recursion_misses:")?.trim().parse().ok())
+}
+
+/// The values of a map, which are records that `complete` completes, one after the other. `action`
+/// says what a failure prevents.
+pub(crate) fn records<T: FromBytes + IntoBytes + Immutable>(
+    object: &Object,
+    name: &str,
+    action: &str,
+    complete: impl Fn(&mut T),
+) -> Result<Vec<u8>, ProbeError> {
+    let map = map(object, name)?;
+    let mut records = Vec::new();
+    for key in map.keys() {
+        let value = map
+            .lookup(&key, MapFlags::ANY)
+            .map_err(|error| refused(action, &error))?;
+        if let Some(mut record) = value.and_then(|bytes| T::read_from_bytes(&bytes).ok()) {
+            complete(&mut record);
+            records.extend_from_slice(record.as_bytes());
+        }
+    }
+    Ok(records)
 }
 
 /// Finds a map by name.

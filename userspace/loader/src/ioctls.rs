@@ -8,10 +8,13 @@
 
 use std::fmt;
 
-use gputrace_abi::kfd::{KfdConfig, LongIoctl};
+use gputrace_abi::{
+    kfd::{KfdConfig, LONG_IOCTL_SIZE, LongIoctl},
+    record::kind,
+};
 use gputrace_files::kernel;
-use libbpf_rs::{Link, MapCore as _, MapFlags, Object, TracepointCategory};
-use zerocopy::{FromBytes as _, IntoBytes as _};
+use libbpf_rs::{Link, Object, TracepointCategory};
+use zerocopy::IntoBytes as _;
 
 use crate::{
     ProbeError, calls::Calls, extra, layout::Layout, libbpf::refused, tracefs::Tracepoint,
@@ -171,23 +174,22 @@ impl Ioctls {
         self.place
     }
 
-    /// Records of the open requests, without an end. Exact after [`Calls::stop`].
+    /// Records of the open requests; each ends when it begins. Exact after [`Calls::stop`].
     ///
     /// # Errors
     ///
     /// [`ProbeError`] when the map cannot be read.
-    pub fn open(&self) -> Result<Vec<Box<LongIoctl>>, ProbeError> {
-        let map = extra::map(&self.object, "OPEN_IOCTLS")?;
-        let mut open = Vec::new();
-        for key in map.keys() {
-            let value = map
-                .lookup(&key, MapFlags::ANY)
-                .map_err(|error| refused("read the open ioctls", &error))?;
-            if let Some(ioctl) = value.and_then(|bytes| LongIoctl::read_from_bytes(&bytes).ok()) {
-                open.push(Box::new(ioctl));
-            }
-        }
-        Ok(open)
+    pub fn open(&self) -> Result<Vec<u8>, ProbeError> {
+        extra::records(
+            &self.object,
+            "OPEN_IOCTLS",
+            "read the open ioctls",
+            |open: &mut LongIoctl| {
+                open.ioctl.header.kind = kind::IOCTL_UNFINISHED;
+                open.ioctl.header.size = LONG_IOCTL_SIZE as u16;
+                open.ioctl.end = open.ioctl.begin;
+            },
+        )
     }
 }
 

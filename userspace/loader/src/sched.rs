@@ -1,11 +1,10 @@
 //! User-space half of the programs that follow the scheduling of traced threads (`ebpf/probes`,
 //! module `sched`).
 
-use gputrace_abi::sched::OffCpu;
-use libbpf_rs::{Link, MapCore as _, MapFlags, Object};
-use zerocopy::FromBytes as _;
+use gputrace_abi::{record::kind, sched::OffCpu};
+use libbpf_rs::{Link, Object};
 
-use crate::{ProbeError, calls::Calls, extra, libbpf::refused};
+use crate::{ProbeError, calls::Calls, extra};
 
 /// Maps of these programs, which are not created for the call-tracing programs.
 pub(crate) const MAPS: [&str; 1] = ["OFF_CPU"];
@@ -45,21 +44,21 @@ impl Sched {
         })
     }
 
-    /// Records of the traced threads without a processor, without an end. Exact after
+    /// Records of the traced threads without a processor; each ends when it begins. Exact after
     /// [`Calls::stop`].
     ///
     /// # Errors
     ///
     /// [`ProbeError`] when the map cannot be read.
-    pub fn open(&self) -> Result<Vec<OffCpu>, ProbeError> {
-        let map = extra::map(&self.object, "OFF_CPU")?;
-        let mut open = Vec::new();
-        for key in map.keys() {
-            let value = map
-                .lookup(&key, MapFlags::ANY)
-                .map_err(|error| refused("read which threads sleep", &error))?;
-            open.extend(value.and_then(|bytes| OffCpu::read_from_bytes(&bytes).ok()));
-        }
-        Ok(open)
+    pub fn open(&self) -> Result<Vec<u8>, ProbeError> {
+        extra::records(
+            &self.object,
+            "OFF_CPU",
+            "read which threads sleep",
+            |off: &mut OffCpu| {
+                off.header.kind = kind::OFF_CPU_OPEN;
+                off.end = off.begin;
+            },
+        )
     }
 }

@@ -90,9 +90,7 @@ impl Recorder<'_> {
         }
         // Before the accounts are completed, so that they include everything the sources have read.
         sources.stop();
-        for open in sources.open_records()? {
-            collector.send(open);
-        }
+        collector.send(sources.open_records()?);
         let reason = ending.reason();
         let stopped = collector.finish(reason.clone())?;
         Probes::remove(probes);

@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use gputrace_abi::domain::Domain;
 use gputrace_capture::Meta;
-use gputrace_collect::Command;
 use gputrace_loader::{
     ProbeError,
     calls::Calls,
@@ -83,8 +82,7 @@ impl Source for Requests {
         self.programs.as_ref().map_or(0, Ioctls::missed)
     }
 
-    fn open_records(&self) -> Result<Option<Command>, ProbeError> {
-        let open = self.programs.as_ref().map(Ioctls::open).transpose()?;
-        Ok(open.map(Command::OpenIoctls))
+    fn open_records(&self) -> Result<Vec<u8>, ProbeError> {
+        self.programs.as_ref().map_or(Ok(Vec::new()), Ioctls::open)
     }
 }

@@ -44,13 +44,14 @@ pub(crate) trait Source {
     /// Ends the threads. Everything they have read has then been sent to the collector.
     fn stop(&mut self) {}
 
-    /// Records of whatever has begun and not ended. Called when the eBPF programs no longer run.
+    /// Records of whatever has begun and not ended, one after the other; see [`Command::Open`].
+    /// Called when the eBPF programs no longer run.
     ///
     /// # Errors
     ///
     /// [`ProbeError`] when the programs' maps cannot be read.
-    fn open_records(&self) -> Result<Option<Command>, ProbeError> {
-        Ok(None)
+    fn open_records(&self) -> Result<Vec<u8>, ProbeError> {
+        Ok(Vec::new())
     }
 }
 
@@ -118,11 +119,11 @@ impl Sources {
     /// # Errors
     ///
     /// The first [`ProbeError`].
-    pub(crate) fn open_records(&self) -> Result<Vec<Command>, ProbeError> {
-        let open = self
-            .0
-            .iter()
-            .filter_map(|source| source.open_records().transpose());
-        open.collect()
+    pub(crate) fn open_records(&self) -> Result<Command, ProbeError> {
+        let mut open = Vec::new();
+        for source in &self.0 {
+            open.append(&mut source.open_records()?);
+        }
+        Ok(Command::Open(open))
     }
 }

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use gputrace_abi::domain::Domain;
 use gputrace_capture::Meta;
-use gputrace_collect::Command;
 use gputrace_loader::{ProbeError, calls::Calls, sched::Sched};
 
 use super::{Source, Wanted};
@@ -45,8 +44,7 @@ impl Source for Scheduling {
         }
     }
 
-    fn open_records(&self) -> Result<Option<Command>, ProbeError> {
-        let open = self.programs.as_ref().map(Sched::open).transpose()?;
-        Ok(open.map(Command::OpenOffCpu))
+    fn open_records(&self) -> Result<Vec<u8>, ProbeError> {
+        self.programs.as_ref().map_or(Ok(Vec::new()), Sched::open)
     }
 }
