@@ -4,8 +4,8 @@
 
 use std::{
     collections::BTreeMap,
-    fs,
-    os::unix::fs::MetadataExt as _,
+    fs::{self, Permissions},
+    os::unix::fs::{MetadataExt as _, PermissionsExt as _},
     path::PathBuf,
     process::{Command, Output},
 };
@@ -380,6 +380,36 @@ fn the_oldest_files_are_removed() {
 }
 
 #[test]
+fn a_command_is_run_for_each_dump_as_the_user_behind_sudo() {
+    let Some(bench) = Bench::privileged() else {
+        return;
+    };
+    let outputs = bench.outputs(0);
+    let notes = tempfile::tempdir().unwrap();
+    fs::set_permissions(notes.path(), Permissions::from_mode(0o777)).unwrap();
+    let note = notes.path().join("note").display().to_string();
+    let script = format!(
+        "test -s \"$GPUTRACE_DUMP\" && echo $(id -u) $(id -G) $HOME ${{SUDO_UID:-none}} >{note}; exit 3"
+    );
+    let mut command = bench.gputrace(&outputs);
+    command
+        .args(["--flight", "--dump-on", "killed", "--on-dump", &script])
+        .args(["--", "sh", "-c", "\"$0\" single 2; kill -TERM $$"])
+        .arg(bench.program("hip_calls"))
+        .envs([("SUDO_UID", "65534"), ("SUDO_GID", "65534")]);
+    let mut recorder = Running::start("gputrace", &mut command);
+    recorder.wait();
+    let said = recorder.stderr();
+    assert!(said.contains("dump 1: "), "{said}");
+    assert!(
+        said.contains("the command of --on-dump failed: exit status: 3"),
+        "{said}"
+    );
+    let note = fs::read_to_string(&note).unwrap_or_default();
+    assert_eq!(note, "65534 65534 /nonexistent none\n", "{said}");
+}
+
+#[test]
 fn what_makes_no_sense_is_refused() {
     let bench = Bench::new();
     let run = |arguments: &[&str]| {
@@ -410,6 +440,7 @@ fn what_makes_no_sense_is_refused() {
         ),
         (&["--keep", "2", "--max-size", "1K"], 2, "at least 1MiB"),
         (&["--dump-on", "error"], 2, "--flight"),
+        (&["--on-dump", "true"], 2, "--keep"),
         (
             &["dump-flight", "1"],
             3,

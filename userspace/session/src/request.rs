@@ -232,6 +232,9 @@ pub struct FlightRequest {
     pub dumps: u32,
     /// Minimum time from one such dump to the next.
     pub pause: Duration,
+    /// A command for the shell, run as the user on whose behalf gputrace runs when a dump was
+    /// written.
+    pub on_dump: Option<OsString>,
     /// If set, everything is kept, in one file after the other.
     pub parts: Option<Parts>,
 }
@@ -263,6 +266,7 @@ impl FlightRequest {
             after: Duration::ZERO,
             dumps: 0,
             pause: Duration::ZERO,
+            on_dump: None,
             parts: Some(parts),
         }
     }

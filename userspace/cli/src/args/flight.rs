@@ -1,8 +1,8 @@
 //! Options of a flight recorder.
 
-use std::{num::NonZeroU32, str::FromStr, time::Duration};
+use std::{ffi::OsString, num::NonZeroU32, str::FromStr, time::Duration};
 
-use clap::Args;
+use clap::{ArgGroup, Args};
 use gputrace_session::{FlightLimits, FlightRequest, Parts, Rule};
 use regex::Regex;
 
@@ -30,7 +30,10 @@ const RULES: &str = "call=TIME, call=REGEX:TIME, error, error=NAME, kernel=TIME,
 
 /// Options of a flight recorder.
 #[derive(Clone, Debug, Args)]
-#[command(next_help_heading = "Flight recorder")]
+#[command(
+    next_help_heading = "Flight recorder",
+    group = ArgGroup::new("dumps").args(["flight", "keep"])
+)]
 pub(crate) struct FlightArgs {
     /// Keep only the last part of the recording, and write it to NAME_dump-N.gtcap when something
     /// happens (--dump-on, SIGUSR2, `gputrace dump-flight`). KEEP is a time, a size or both, e.g.
@@ -54,6 +57,11 @@ pub(crate) struct FlightArgs {
     /// Make at most this many dumps because of --dump-on.
     #[arg(long, value_name = "N", requires = "flight", default_value_t = 10)]
     dump_limit: u32,
+
+    /// Run a command of the shell when a dump was written, or a file of --keep. It runs as the user
+    /// behind sudo, and finds the file's path in GPUTRACE_DUMP.
+    #[arg(long, value_name = "COMMAND", requires = "dumps")]
+    on_dump: Option<OsString>,
 
     /// Begin another capture, NAME_part-N.gtcap, when one has its --max-size or its --max-duration,
     /// and keep this many: the latest ones.
@@ -80,7 +88,10 @@ impl FlightArgs {
         time: Option<Duration>,
     ) -> Option<FlightRequest> {
         if let Some(keep) = self.keep {
-            return Some(FlightRequest::in_parts(Parts { bytes, time, keep }));
+            return Some(FlightRequest {
+                on_dump: self.on_dump.clone(),
+                ..FlightRequest::in_parts(Parts { bytes, time, keep })
+            });
         }
         Some(FlightRequest {
             limits: self.flight?.0,
@@ -88,6 +99,7 @@ impl FlightArgs {
             after: self.dump_after,
             dumps: self.dump_limit,
             pause: self.dump_pause,
+            on_dump: self.on_dump.clone(),
             parts: None,
         })
     }

@@ -98,7 +98,7 @@ impl Recorder<'_> {
         // Its last probes may be removed while the outputs are made.
         let backend = Arc::into_inner(calls).map(Calls::leave);
 
-        let rest = match flight {
+        let mut rest = match flight {
             Some(mut flight) => {
                 flight.ended(&ending);
                 Some(flight.finish(&stopped, &reason).await)
@@ -107,6 +107,16 @@ impl Recorder<'_> {
         };
         for text in rest.iter().flat_map(|rest| &rest.remarks) {
             say(&Line::new(text));
+        }
+        let on_dump = rest.as_mut().and_then(|rest| rest.on_dump.as_mut());
+        if let Some(on_dump) = on_dump
+            && let Some(text) = on_dump.waits()
+        {
+            say(&Line::new(&text));
+            tokio::select! {
+                failed = on_dump.finish() => failed.into_iter().for_each(|text| say(&Line::new(&text))),
+                () = stops.give_up() => {}
+            }
         }
         let outputs = match live {
             Some(live) => tokio::select! {

@@ -17,11 +17,12 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-use super::{Recorder, ending::Ending};
+use super::{Recorder, ending::Ending, on_dump::OnDump};
 use crate::{
     SessionError,
     outputs::flight::{DumpOrder, Flight, Made},
     request::FlightRequest,
+    targets::{descriptors, user::User},
 };
 
 /// Maximum number of causes that a dump lists.
@@ -57,6 +58,8 @@ pub(crate) struct FlightRecorder {
     passed_over: u64,
     /// Number of the last dump.
     number: u32,
+    /// The command that is run when a dump was written.
+    on_dump: Option<OnDump>,
     /// Files that were written.
     dumps: VecDeque<PathBuf>,
 }
@@ -91,7 +94,9 @@ impl FlightRecorder {
         threads: Flight,
         directory: OutputDir,
         name: String,
+        before: descriptors::Before,
     ) -> Result<Self, SessionError> {
+        let on_dump = request.on_dump.clone();
         let part_over = next_part(&request);
         Ok(Self {
             request,
@@ -101,6 +106,7 @@ impl FlightRecorder {
                 action: "listen to signals",
                 cause,
             })?,
+            on_dump: on_dump.map(|command| OnDump::new(command, User::behind_sudo(), before)),
             directory,
             name,
             causes: Vec::new(),
@@ -190,7 +196,7 @@ impl FlightRecorder {
     }
 
     /// Says what became of a dump.
-    fn told(&mut self, made: Made) -> String {
+    fn told(&mut self, made: Made) -> Vec<String> {
         let path = made.path.display();
         let causes = &made.about.causes;
         let first = causes.first().map_or("", |cause| &cause.text);
@@ -214,10 +220,15 @@ impl FlightRecorder {
                     tables::duration(length as f64),
                     written.bytes,
                 );
+                let on_dump = self.on_dump.as_mut();
+                let failed = on_dump.and_then(|command| command.start(&made.path));
                 self.dumps.push_back(made.path);
-                self.remove_old().unwrap_or(text)
+                [Some(text), failed, self.remove_old()]
+                    .into_iter()
+                    .flatten()
+                    .collect()
             }
-            Err(error) => format!("{what} {number} was not made: {path}: {error}"),
+            Err(error) => vec![format!("{what} {number} was not made: {path}: {error}")],
         }
     }
 
@@ -246,6 +257,8 @@ fn next_part(request: &FlightRequest) -> Option<Instant> {
 pub(crate) struct Rest {
     /// The dumps that were written.
     pub(crate) dumps: Vec<PathBuf>,
+    /// The command whose processes may still run.
+    pub(crate) on_dump: Option<OnDump>,
     /// Lines for the user.
     pub(crate) remarks: Vec<String>,
 }
@@ -279,7 +292,7 @@ impl FlightRecorder {
             }
         }
         let made = self.threads.rest().await;
-        remarks.extend(made.into_iter().map(|made| self.told(made)));
+        remarks.extend(made.into_iter().flat_map(|made| self.told(made)));
         if self.passed_over > 0 {
             remarks.push(format!(
                 "{} without a dump: --dump-limit and --dump-pause limit their number and rate",
@@ -288,6 +301,7 @@ impl FlightRecorder {
         }
         Rest {
             dumps: self.dumps.into(),
+            on_dump: self.on_dump,
             remarks,
         }
     }
@@ -343,7 +357,12 @@ impl Recorder<'_> {
                 flight.cause(cause, false);
                 return;
             }
-            News::Made(made) => flight.told(*made),
+            News::Made(made) => {
+                for text in flight.told(*made) {
+                    (self.say)(&Line::new(&text));
+                }
+                return;
+            }
             News::Due => match flight.dump_now(&self.collector) {
                 Ok(()) => return,
                 Err(error) => format!("a dump was not made: {error}"),

@@ -8,6 +8,7 @@ pub(crate) mod ending;
 pub(crate) mod flight;
 mod gpus;
 mod nothing;
+mod on_dump;
 pub(crate) mod periods;
 mod setup;
 mod wait;

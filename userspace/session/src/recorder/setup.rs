@@ -86,7 +86,7 @@ pub fn record(request: &Request, say: Say<'_>) -> Result<Finished, SessionError>
             )?
             .ok_or(SessionError::NoTarget)?,
         };
-        let opened = Opened::new(request, place, &calls, main_pid)?;
+        let opened = Opened::new(request, place, &calls, main_pid, before)?;
         let inbox = Inbox::default();
         let clocks = gpus.clocks.take();
         let collector = start_collector(
@@ -270,6 +270,7 @@ impl Opened {
         place: OutputLocation,
         calls: &Calls,
         main_pid: Option<u32>,
+        before: descriptors::Before,
     ) -> Result<Self, SessionError> {
         let fallback = main_pid.map_or_else(|| "node".to_owned(), |pid| pid.to_string());
         let (file, capture, name) = place.create(&fallback)?;
@@ -294,7 +295,13 @@ impl Opened {
             let threads = Flight::start(|| own::open_again(writer.sink()), &flight);
             let threads = threads.map_err(reading_fails)?;
             threads.limit(&mut writer);
-            FlightRecorder::new(flight, threads, place.directory.clone(), name.clone())
+            FlightRecorder::new(
+                flight,
+                threads,
+                place.directory.clone(),
+                name.clone(),
+                before,
+            )
         });
         let flight = flight.transpose()?;
         Ok(Self {

@@ -77,13 +77,7 @@ impl Program {
             command.env(QUEUE_PROFILING, "1");
         }
         if let Some(user) = start.user {
-            command
-                .env("HOME", &user.home)
-                .env("USER", &user.name)
-                .env("LOGNAME", &user.name);
-            for name in ["SUDO_UID", "SUDO_GID", "SUDO_USER", "SUDO_COMMAND"] {
-                command.env_remove(name);
-            }
+            user.describe(&mut command);
         }
         let (user, before) = (start.user.cloned(), start.before);
         let Pipes {

@@ -3,6 +3,7 @@
 use std::{
     ffi::{CStr, CString, OsString},
     os::unix::ffi::OsStringExt as _,
+    process::Command,
 };
 
 use gputrace_export::FileOwner;
@@ -87,6 +88,17 @@ impl User {
         FileOwner {
             uid: self.uid,
             gid: self.gid,
+        }
+    }
+
+    /// Gives a command the environment variables of this user, and none of sudo.
+    pub(crate) fn describe(&self, command: &mut Command) {
+        command
+            .env("HOME", &self.home)
+            .env("USER", &self.name)
+            .env("LOGNAME", &self.name);
+        for name in ["SUDO_UID", "SUDO_GID", "SUDO_USER", "SUDO_COMMAND"] {
+            command.env_remove(name);
         }
     }
 
