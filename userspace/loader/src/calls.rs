@@ -506,7 +506,7 @@ extern "C" fn tried(value: u64) -> u64 {
 }
 
 /// Offset, in its file, of a function of this program.
-fn file_offset(function: *const ()) -> Option<u64> {
+pub(crate) fn file_offset(function: *const ()) -> Option<u64> {
     let address = function as u64;
     let maps = kernel::read_text("/proc/self/maps").ok()?;
     maps.lines().find_map(|line| {

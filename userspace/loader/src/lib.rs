@@ -33,6 +33,7 @@ mod error;
 pub mod events;
 mod extra;
 pub mod helper;
+pub mod hits;
 pub mod holds;
 pub mod ioctls;
 pub mod layout;

@@ -154,6 +154,17 @@ impl Calls {
             .collect()
     }
 
+    /// The ring that programs on this processor use.
+    pub(crate) fn ring_of(&self, cpu: u32) -> Result<Ring, ProbeError> {
+        let rings = self.held_rings();
+        // The latest of a processor replaces those before.
+        let ring = rings.all.iter().rev().find(|(of, _)| *of == cpu);
+        let (_, handle) = ring.ok_or_else(|| ProbeError::BrokenObject {
+            part: "ring of every CPU".to_owned(),
+        })?;
+        readable(cpu, handle)
+    }
+
     /// Reads the counters of every CPU, indexed by CPU.
     ///
     /// # Errors
