@@ -196,11 +196,16 @@ fn full_rings_and_expensive_probes_are_told_with_what_helps() {
         let options = ["--functions", "^fib[(]", "--max-probe-time", "0"];
         said(&bench, &options, &["functions/fib", "1", "20", "15"]).0
     };
-    let is_told = |stderr: &String| stderr.contains("tracing took about");
+    let is_told = |stderr: &String| stderr.contains("tracing cost about");
     let stderr = (0..10).map(|_| expensive()).find(is_told).unwrap();
     assert_has(
         &stderr,
-        &["fib(long) alone", "--exclude-functions", "--max-call-rate"],
+        &[
+            "fib(long) cost most",
+            "measured on this machine",
+            "--exclude-functions",
+            "--max-call-rate",
+        ],
     );
 }
 

@@ -10,7 +10,7 @@
 //! * [`wall_clock::WallClockExporter`]: the time by caller and callee, as text and JSON;
 //! * [`diff`]: a comparison of two recordings;
 //! * [`agents`]: how busy each GPU was, which other formats show, too;
-//! * [`costs`]: what probes cost the traced program.
+//! * [`costs`]: a remark on what tracing cost the traced programs.
 //!
 //! All of them use the statistics in `gputrace-export`.
 

@@ -40,6 +40,9 @@ pub struct Recording {
     /// Process id of the program, for file names: the launched one, or the first of `-p`; `None`
     /// for the whole node.
     pub main_pid: Option<u32>,
+    /// What hits of probes cost on this machine; `None` in captures that do not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prices: Option<ProbePrices>,
     /// Set in a dump of a flight recorder, which has only the last part of the recording.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dump: Option<Box<Dump>>,
@@ -164,7 +167,7 @@ impl EndProbe {
 }
 
 /// How the kernel handles each hit of a probe, which determines how much of the recorded durations
-/// it causes.
+/// it causes. [`ProbePrices`] has what each costs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ProbeCost {
@@ -178,6 +181,25 @@ pub enum ProbeCost {
     /// The instruction is executed under the debug exception, after the call's begin was taken:
     /// every duration includes that, about 1 µs on a physical machine and 14 µs in a virtual one.
     SingleStepped,
+}
+
+/// What hits of probes cost the thread that hits them, ns: the exception or system call, the
+/// program and its record.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProbePrices {
+    /// Whether they were measured when the recording began, on the machine that it was made on;
+    /// else they are assumed.
+    pub measured: bool,
+    /// Entry that is probed at a five-byte `nop` ([`ProbeCost::Optimized`]).
+    pub optimized: u64,
+    /// Entry whose instruction the kernel emulates ([`ProbeCost::Emulated`]).
+    pub emulated: u64,
+    /// Entry whose instruction is executed in a copy ([`ProbeCost::SingleStepped`]).
+    pub single_stepped: u64,
+    /// What a probe on the return adds to a call ([`EndProbe::Return`]).
+    pub at_return: u64,
+    /// What a probe on the instruction that leaves the function adds ([`EndProbe::Exits`]).
+    pub at_exit: u64,
 }
 
 /// A parameter, and its place in the record.

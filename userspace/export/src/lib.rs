@@ -52,6 +52,7 @@
 )]
 
 pub mod classes;
+pub mod costs;
 mod counters;
 pub mod csv;
 pub mod exporter;

@@ -1,7 +1,7 @@
 //! Facts about the machine for the capture.
 
 use gputrace_abi::ABI_VERSION;
-use gputrace_capture::meta::{Mode, Recording};
+use gputrace_capture::meta::{Mode, ProbePrices, Recording};
 use gputrace_collect::clocks;
 use gputrace_files::kernel;
 use gputrace_loader::possible_cpus;
@@ -27,7 +27,12 @@ pub fn kernel_release() -> String {
 }
 
 /// The first metadata of the capture.
-pub(crate) fn recording(request: &Request, backend: &str, main_pid: Option<u32>) -> Recording {
+pub(crate) fn recording(
+    request: &Request,
+    backend: &str,
+    main_pid: Option<u32>,
+    prices: ProbePrices,
+) -> Recording {
     let uname = rustix::system::uname();
     let text = |value: &std::ffi::CStr| value.to_string_lossy().into_owned();
     Recording {
@@ -60,6 +65,7 @@ pub(crate) fn recording(request: &Request, backend: &str, main_pid: Option<u32>)
         backend: backend.to_owned(),
         clocks: clocks::snapshot(),
         main_pid,
+        prices: Some(prices),
         dump: None,
     }
 }

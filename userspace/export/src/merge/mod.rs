@@ -249,6 +249,10 @@ impl Plan {
                 };
             }
         }
+        // Prices of one machine are assumed to be those of the others.
+        if let Some(prices) = recording.prices.as_mut().filter(|_| hosts.len() > 1) {
+            prices.measured = false;
+        }
         recording.hostname = hosts.join("+");
         let last = self.first_cpu.last().copied().unwrap_or(0);
         let of_last = self

@@ -22,10 +22,11 @@ use std::{
     thread,
 };
 
+use gputrace_analysis::costs::CostExporter;
 use gputrace_capture::{CaptureReader, CaptureWriter, Sink};
 use gputrace_export::{
-    ExportError, Exporter, Output, Stages, StandardOutput, ndjson::NdjsonWriter, run_with,
-    text::TextWriter,
+    ExportError, Exporter, Output, SharedText, Stages, StandardOutput, ndjson::NdjsonWriter,
+    run_with, text::TextWriter,
 };
 use gputrace_timeline::{Timeline, event::Event};
 use tokio::sync::{Notify, oneshot};
@@ -98,6 +99,8 @@ impl Live {
             };
             let mut exporters: Vec<Box<dyn Exporter>> = exporter.into_iter().collect();
             let summaries = Summaries::new(&formats, &mut exporters);
+            let costs = SharedText::default();
+            exporters.push(Box::new(CostExporter::new(costs.clone())));
             let stages = Stages {
                 kernels: formats.kernels.clone(),
                 filter: None,
@@ -110,7 +113,7 @@ impl Live {
             Ok(Outputs {
                 report,
                 summary: summaries.take(),
-                costs: String::new(),
+                costs: costs.take(),
                 too_small: false,
             })
         };

@@ -34,7 +34,7 @@ pub struct Outputs {
     pub report: Report,
     /// The requested summary and tables; empty if they were written into a file.
     pub summary: String,
-    /// A warning that probes took much of the programs' time; empty if they did not.
+    /// What tracing cost, if it was more than a little of a thread's time; else empty.
     pub costs: String,
     /// Whether formats were left out because the capture is smaller than the requested minimum.
     pub too_small: bool,

@@ -6,6 +6,7 @@ mod register;
 use std::{collections::BTreeSet, path::PathBuf, sync::Arc, time::Instant};
 
 use gputrace_abi::domain::Domain;
+use gputrace_capture::meta::ProbePrices;
 use gputrace_collect::{CollectorHandle, clocks};
 use gputrace_loader::{
     attach::{Failure, Point, Scope, TracedFunction},
@@ -178,8 +179,8 @@ pub(crate) struct Instruments {
 }
 
 impl Instruments {
-    pub(crate) fn new(calls: Arc<Calls>, request: &Request) -> Self {
-        let limiter = ProbeLimiter::new(!calls.is_multi());
+    pub(crate) fn new(calls: Arc<Calls>, request: &Request, prices: ProbePrices) -> Self {
+        let limiter = ProbeLimiter::new(!calls.is_multi(), prices);
         Self {
             calls,
             domains: request.domains.clone(),

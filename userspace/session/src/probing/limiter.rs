@@ -14,8 +14,8 @@ use std::{
 };
 
 use gputrace_abi::{cookie::Cookie, counters::CallRate};
-use gputrace_analysis::costs;
-use gputrace_capture::meta::Function;
+use gputrace_capture::meta::{Function, ProbePrices};
+use gputrace_export::costs;
 use gputrace_loader::{
     ProbeError,
     attach::{Failure, Scope, TracedFunction},
@@ -70,6 +70,7 @@ fn id(function: &TracedFunction) -> u32 {
 #[derive(Debug)]
 pub(crate) struct ProbeLimiter {
     functions: HashMap<u32, Limited>,
+    prices: ProbePrices,
     /// Maximum number of functions with links of their own.
     most: usize,
     /// Number of functions with links of their own.
@@ -80,9 +81,10 @@ pub(crate) struct ProbeLimiter {
 
 impl ProbeLimiter {
     /// A limiter of probes that are removed at once, or slowly (`is_slow`).
-    pub(crate) fn new(is_slow: bool) -> Self {
+    pub(crate) fn new(is_slow: bool, prices: ProbePrices) -> Self {
         Self {
             functions: HashMap::new(),
+            prices,
             most: if is_slow { MOST_SLOW } else { MOST },
             own: 0,
             looked: None,
@@ -96,7 +98,7 @@ impl ProbeLimiter {
 
     /// Adds a limited function.
     pub(crate) fn limit(&mut self, function: &Function) {
-        let cost = costs::of_call(function, *costs::MACHINE_STEP);
+        let cost = costs::of_call(function, &self.prices);
         self.functions.insert(
             function.id,
             Limited {
@@ -279,7 +281,7 @@ mod tests {
 
     #[test]
     fn limited_functions_are_taken() {
-        let mut limiter = ProbeLimiter::new(false);
+        let mut limiter = ProbeLimiter::new(false, *costs::ASSUMED);
         let one = |id, is_limited| TracedFunction::by_return(point(id, id.into(), is_limited));
         let mut traced = vec![one(1, false), one(2, true), one(3, true), one(4, false)];
         traced[1].end = End::Exits(vec![point(2, 0x34, true)]);
@@ -295,7 +297,7 @@ mod tests {
 
     #[test]
     fn a_burst_is_no_reason() {
-        let mut limiter = ProbeLimiter::new(false);
+        let mut limiter = ProbeLimiter::new(false, *costs::ASSUMED);
         limiter.limit(&Function {
             id: 7,
             name: "busy".to_owned(),

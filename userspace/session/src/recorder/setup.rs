@@ -3,7 +3,10 @@
 use std::{ffi::OsString, fs::File, io, path::PathBuf, sync::Arc};
 
 use gputrace_abi::domain::Domain;
-use gputrace_capture::{CaptureWriter, Meta};
+use gputrace_capture::{
+    CaptureWriter, Meta,
+    meta::{ProbePrices, Recording},
+};
 use gputrace_collect::{Collector, CollectorHandle, GpuClocks, GpuSettings, Settings};
 use gputrace_export::OutputDir;
 use gputrace_files::own;
@@ -11,6 +14,7 @@ use gputrace_loader::{
     calls::{CallLimit, Calls, Options},
     holds::Holds,
     present_cpus,
+    probes::Probes,
     tasks::Tasks,
 };
 use gputrace_text::Line;
@@ -31,7 +35,9 @@ use crate::{
     outputs::{flight::Flight, live::Live, location::OutputLocation, placeholders::Names},
     probing::{
         instruments::{Instruments, LIMITED_FUNCTIONS},
+        limiter,
         linkers::{self, Linkers},
+        prices,
     },
     request::{Request, Targets},
     sources::{Sources, Wanted},
@@ -62,6 +68,7 @@ pub fn record(request: &Request, say: Say<'_>) -> Result<Finished, SessionError>
         tasks,
         holder,
         ring_bytes,
+        priced,
     } = Loaded::new(request, say)?;
     let mut gpus = FoundGpus::of(request);
     let mut sources = Sources::new(&Wanted {
@@ -86,7 +93,9 @@ pub fn record(request: &Request, say: Say<'_>) -> Result<Finished, SessionError>
             )?
             .ok_or(SessionError::NoTarget)?,
         };
-        let opened = Opened::new(request, place, &calls, main_pid, before)?;
+        let (prices, probes) = priced;
+        let recording = system::recording(request, calls.backend(), main_pid, prices);
+        let opened = Opened::new(request, place, &recording, before)?;
         let inbox = Inbox::default();
         let clocks = gpus.clocks.take();
         let collector = start_collector(
@@ -102,12 +111,13 @@ pub fn record(request: &Request, say: Say<'_>) -> Result<Finished, SessionError>
             },
             &inbox,
         )?;
+        limiter::withdraw(probes);
         let mut recorder = Recorder {
             request,
             say,
             collector,
             inbox,
-            instruments: Instruments::new(Arc::clone(&calls), request),
+            instruments: Instruments::new(Arc::clone(&calls), request, prices),
             targets: Traced::new(request, linkers, program, holder, main_pid),
             gpus: gpus.gpus,
             sources,
@@ -158,6 +168,9 @@ struct Loaded {
     holder: Option<Holder>,
     /// Size of each CPU's ring.
     ring_bytes: u32,
+    /// What hits of probes cost, and the probes with which that was measured. They do no harm, and
+    /// their removal takes longer than the measurement.
+    priced: (ProbePrices, Vec<Probes>),
 }
 
 impl Loaded {
@@ -180,6 +193,8 @@ impl Loaded {
         };
         let say = |text: &str| say(&Line::new(text));
         let calls = Arc::new(Calls::load_telling(&options, Some(&say))?);
+        // Before the pause below, in which hits are cheaper, and before there are targets.
+        let priced = prices::measure(&calls);
         if !request.periods.is_empty() {
             calls.pause(true)?;
         }
@@ -203,6 +218,7 @@ impl Loaded {
             tasks,
             holder,
             ring_bytes,
+            priced,
         })
     }
 }
@@ -268,16 +284,15 @@ impl Opened {
     fn new(
         request: &Request,
         place: OutputLocation,
-        calls: &Calls,
-        main_pid: Option<u32>,
+        recording: &Recording,
         before: descriptors::Before,
     ) -> Result<Self, SessionError> {
+        let main_pid = recording.main_pid;
         let fallback = main_pid.map_or_else(|| "node".to_owned(), |pid| pid.to_string());
         let (file, capture, name) = place.create(&fallback)?;
         let again = own::open_again(&file);
         let follower = again.map_err(reading_fails)?;
-        let mut writer =
-            CaptureWriter::create(file, &system::recording(request, calls.backend(), main_pid))?;
+        let mut writer = CaptureWriter::create(file, recording)?;
         let formats = || request.output.formats.clone();
         let live = request
             .output
