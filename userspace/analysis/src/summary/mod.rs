@@ -6,6 +6,7 @@
 
 pub mod agents;
 mod busy;
+mod costs;
 mod counters;
 mod gpu_use;
 mod observed;
@@ -35,6 +36,7 @@ use gputrace_timeline::{
 
 pub use busy::{Active, Estimate, Reach};
 use gputrace_export::{
+    costs::Costs,
     exporter::{ExportError, Exporter, Output},
     functions::{Functions, group},
     output::OutputFile,
@@ -74,11 +76,13 @@ pub struct Summary {
     counters: counters::Counters,
     /// Names of threads.
     threads: BTreeMap<u32, String>,
+    costs: Costs,
 }
 
 impl Summary {
     /// Takes an event.
     pub fn event(&mut self, event: &Event) {
+        self.costs.event(event);
         match event {
             Event::Recording(recording) => {
                 self.gpu.recording(recording);

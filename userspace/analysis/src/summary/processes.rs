@@ -26,7 +26,7 @@ pub(super) struct ProcessUse {
 
 impl ProcessUse {
     /// Its program as people know it.
-    fn title(&self) -> &str {
+    pub(super) fn title(&self) -> &str {
         if self.identity.title.is_empty() {
             &self.name
         } else {

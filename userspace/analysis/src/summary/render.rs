@@ -20,7 +20,7 @@ use gputrace_text::{
 use gputrace_timeline::{NOTHING_SELECTED, event::CallEnd, is_remark};
 use serde::Serialize;
 
-use super::{Durations, Summary, processes, render_gpu};
+use super::{Durations, Summary, costs, processes, render_gpu};
 use gputrace_export::{functions::group_title, loss};
 
 /// Maximum number of functions listed whose calls have no recorded end: those called most often.
@@ -31,8 +31,10 @@ pub(super) fn render(summary: &Summary, out: &mut Page<impl Write>) -> fmt::Resu
     for text in &summary.failed {
         out.line(format_args!("{text}"))?;
     }
+    let prices = summary.recording.prices.filter(|prices| prices.measured);
+    let step = prices.map(|prices| prices.single_stepped.saturating_sub(prices.emulated));
     for (group, functions) in &summary.groups {
-        durations(&group_title(group), functions, out)?;
+        durations(&group_title(group), functions, step, out)?;
     }
     render_gpu::render(summary, out)?;
     summary
@@ -40,6 +42,7 @@ pub(super) fn render(summary: &Summary, out: &mut Page<impl Write>) -> fmt::Resu
         .render(summary.recording.clocks.boottime, &summary.threads, out)?;
     summary.counters.render(out)?;
     processes::render(summary, out)?;
+    costs::render(summary, out)?;
     unfinished(summary, out)?;
     without_end(summary, out)?;
     notices(summary, out)?;
@@ -90,6 +93,7 @@ fn heading(summary: &Summary, out: &mut Page<impl Write>) -> fmt::Result {
 fn durations(
     title: &str,
     functions: &HashMap<String, Durations>,
+    step: Option<u64>,
     out: &mut Page<impl Write>,
 ) -> fmt::Result {
     let mut functions: Vec<(&String, &Durations)> = functions.iter().collect();
@@ -132,8 +136,8 @@ fn durations(
     table(out, &align, &rows)?;
     if stepped {
         out.line(format_args!(
-            "  * the kernel single-steps its first instruction: each duration \
-             includes that, about 1 us (in a virtual machine about 14 us)"
+            "  * the kernel single-steps its first instruction: each duration includes that{}",
+            step.map_or_else(String::new, |ns| format!(", about {}", duration(ns as f64)))
         ))?;
     }
     Ok(())

@@ -147,6 +147,7 @@ impl JsonExporter {
             "functions": functions,
             "notices": self.notices,
             "loss": loss,
+            "cost_of_tracing": self.costs.bill(),
             "end": self.end,
         })
     }

@@ -65,6 +65,7 @@ use serde_json::{Map, Value};
 
 use crate::{
     classes::ClassRecord,
+    costs::Costs,
     counters::CounterRecord,
     exporter::{ExportError, Exporter, Output},
     functions::{Functions, UNKNOWN_FUNCTION, group},
@@ -179,6 +180,7 @@ pub struct JsonExporter {
     notices: Vec<Notice>,
     ledger: Option<Ledger>,
     end: Option<End>,
+    costs: Costs,
 }
 
 impl JsonExporter {
@@ -216,6 +218,7 @@ impl JsonExporter {
             notices: Vec::new(),
             ledger: None,
             end: None,
+            costs: Costs::default(),
         })
     }
 
@@ -326,6 +329,7 @@ impl Exporter for JsonExporter {
 
     fn event(&mut self, event: &Event) -> Result<(), ExportError> {
         self.gpus.learn(event);
+        self.costs.event(event);
         match event {
             Event::Recording(recording) => self.recording.clone_from(recording),
             Event::Function(info) => self.learn(info),

@@ -8,6 +8,7 @@ use serde::Serialize;
 use super::super::{
     Summary,
     busy::{Estimate, Meaning},
+    costs,
     gpu_use::{GpuUse, WorkUse},
     render::{Nothing, nothing},
     stats::Durations,
@@ -366,6 +367,9 @@ fn facts(summary: &Summary) -> Vec<(&'static str, String)> {
         Mode::Node => "every process of the node".to_owned(),
         Mode::Merged { captures } => format!("the targets of {captures} captures"),
     };
+    let bill = summary.costs.bill();
+    let cost = costs::line(&bill).map(|line| format!("{line} (estimated, {})", bill.how_known()));
+    let cost = cost.unwrap_or_default();
     [
         ("Traced", target),
         ("Host", recording.hostname.clone()),
@@ -383,6 +387,7 @@ fn facts(summary: &Summary) -> Vec<(&'static str, String)> {
                 .to_owned(),
         ),
         ("Began", began(recording.clocks.realtime)),
+        ("Cost of tracing", cost),
     ]
     .into_iter()
     .filter(|(_, text)| !text.is_empty())

@@ -438,7 +438,7 @@
     add(element, add(make("thead"), heading), body);
     add(card, head, add(make("div", undefined, "wrap"), element), picture);
     const notes = [];
-    if (one.rows.some((row) => row.stepped)) notes.push("* The kernel single-steps its first instruction: each duration includes that, about 1 us (in a virtual machine about 14 us).");
+    if (one.rows.some((row) => row.stepped)) notes.push("* The kernel single-steps its first instruction: each duration includes that.");
     if (one.rows.some((row) => row.error)) notes.push("±: standard error of estimates.");
     if (one.id === "kernels" && data.estimates) notes.push("Estimates: " + data.estimates + ".");
     if (one.left_out) notes.push(plural(one.left_out, "name", "names") + " with less time " + (one.left_out === 1 ? "is" : "are") + " left out.");
