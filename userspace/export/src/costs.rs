@@ -139,6 +139,8 @@ pub struct Costs {
     threads: HashMap<(u32, u32), Payer, RandomState>,
     /// What forgotten threads paid, and their times in ns, by process.
     forgotten: HashMap<u32, (Paid, u64), RandomState>,
+    /// The largest share of its time that one of them paid, 0 to 1.
+    forgotten_share: f64,
     /// Number of kernels and of copies whose submission was a hit of its own.
     work: [u64; WORK.len()],
     /// Whether calls of the functions that submit kernels, and copies, are traced.
@@ -157,6 +159,7 @@ impl Default for Costs {
             functions: HashMap::default(),
             threads: HashMap::default(),
             forgotten: HashMap::default(),
+            forgotten_share: 0.0,
             work: Default::default(),
             is_called: Default::default(),
             seen: [(0, 0); DOMAINS],
@@ -260,6 +263,8 @@ impl Costs {
             return;
         };
         let time = self.time_of(&thread);
+        let share = (paid as f64 / time.max(1) as f64).min(1.0);
+        self.forgotten_share = self.forgotten_share.max(share);
         let (sum, times) = self.forgotten.entry(key.0).or_default();
         for (domain, more) in thread.paid.0 {
             sum.add(domain, more);

@@ -44,12 +44,13 @@ pub(super) fn render(summary: &Summary, out: &mut Page<impl Write>) -> fmt::Resu
 
 /// The whole cost in a line; `None` if there was none.
 pub(super) fn line(bill: &Bill) -> Option<String> {
-    let highest = bill.worst(0)?;
-    Some(format!(
-        "{} in all; at most {} of a thread's time",
-        duration(bill.cost_ns as f64),
-        percent(highest.share()),
-    ))
+    (bill.cost_ns > 0).then(|| {
+        format!(
+            "{} in all; at most {} of a thread's time",
+            duration(bill.cost_ns as f64),
+            percent(bill.highest_share),
+        )
+    })
 }
 
 /// Rows for what is above the thresholds.

@@ -55,12 +55,14 @@ pub struct FunctionCost {
 }
 
 /// What tracing cost the traced programs.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Bill {
     /// What hits cost.
     pub prices: ProbePrices,
     /// Everything, ns.
     pub cost_ns: u64,
+    /// The largest share of its time that a thread paid, 0 to 1.
+    pub highest_share: f64,
     /// By process, the largest cost first.
     pub processes: Vec<Share>,
     /// By thread, the largest share of its time first. Threads that ended and paid little are left
@@ -129,9 +131,11 @@ impl Costs {
         let cost_ns = processes
             .iter()
             .fold(0u64, |sum, process| sum.saturating_add(process.cost_ns));
+        let highest = threads.first().map_or(0.0, Share::share);
         Bill {
             prices: self.prices,
             cost_ns,
+            highest_share: highest.max(self.forgotten_share),
             processes,
             threads,
             functions: self.by_function(),

@@ -239,6 +239,7 @@ fn threads_that_ended_are_forgotten_and_still_paid() {
     assert!(costs.threads.is_empty());
     let bill = end(&mut costs, BEGAN + 1_000_000);
     assert_eq!((bill.cost_ns, bill.threads.len()), (150_000, 0));
+    assert!((bill.highest_share - 0.1).abs() < 1e-9);
     assert_eq!(bill.processes[0].time_ns, 150 * 10_000);
 }
 
