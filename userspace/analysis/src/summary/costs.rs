@@ -39,7 +39,7 @@ pub(super) fn render(summary: &Summary, out: &mut Page<impl Write>) -> fmt::Resu
         &[Left, Right, Left, Right, Right, Right, Right],
         &rows(summary, &bill),
     )?;
-    out.line(format_args!("  not included: {}", bill.not_included))
+    out.line(format_args!("  not included: {}", bill.not_included_text()))
 }
 
 /// The whole cost in a line; `None` if there was none.

@@ -6,7 +6,7 @@ use gputrace_abi::domain::Domain;
 use gputrace_capture::meta::ProbePrices;
 use serde::Serialize;
 
-use super::{Costs, Paid, Sum};
+use super::{Costs, NOT_INCLUDED, Paid, Sum};
 
 /// Work of GPUs whose submission is a hit, and how the names of the functions begin that submit it.
 pub const WORK: [(Domain, &str); 2] = [
@@ -70,8 +70,18 @@ pub struct Bill {
     pub threads: Vec<Share>,
     /// By function, the largest cost first; without those that were not called.
     pub functions: Vec<FunctionCost>,
-    /// What is not included.
-    pub not_included: &'static str,
+    /// What is not included, as far as it happened. Calls of the same libraries by processes that
+    /// are not traced are never included, and not known.
+    pub not_included: Vec<NotIncluded>,
+}
+
+/// Something that programs in the kernel did, and that the bill does not include.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct NotIncluded {
+    /// Its name for people.
+    pub what: &'static str,
+    /// How often it happened.
+    pub seen: u64,
 }
 
 impl Bill {
@@ -79,6 +89,17 @@ impl Bill {
     #[must_use]
     pub fn worst(&self, least: u64) -> Option<&Share> {
         self.threads.iter().find(|thread| thread.cost_ns >= least)
+    }
+
+    /// What is not included, for people.
+    #[must_use]
+    pub fn not_included_text(&self) -> String {
+        let known = self.not_included.iter();
+        let known: String = known
+            .map(|one| format!("{} {}, ", one.seen, one.what))
+            .collect();
+        let and = if known.is_empty() { "" } else { "and " };
+        format!("{known}{and}calls in processes that are not traced")
     }
 
     /// How the prices are known, for people who read this anywhere.
@@ -139,7 +160,7 @@ impl Costs {
             processes,
             threads,
             functions: self.by_function(),
-            not_included: super::NOT_INCLUDED,
+            not_included: self.not_included(),
         }
     }
 
@@ -152,6 +173,15 @@ impl Costs {
             total.ns = total.ns.saturating_add(sum.ns);
         }
         total
+    }
+
+    fn not_included(&self) -> Vec<NotIncluded> {
+        let all = NOT_INCLUDED.iter().map(|(domain, what)| {
+            let seen = self.seen.get(usize::from(domain.id()));
+            let seen = seen.map_or(0, |(seen, _)| *seen);
+            NotIncluded { what, seen }
+        });
+        all.filter(|one| one.seen > 0).collect()
     }
 
     fn by_function(&self) -> Vec<FunctionCost> {

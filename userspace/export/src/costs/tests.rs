@@ -6,8 +6,6 @@ use gputrace_capture::{
 };
 use gputrace_timeline::synthetic::call;
 
-use gputrace_abi::domain::Domain;
-
 use super::*;
 
 const PRICES: ProbePrices = ProbePrices {
@@ -177,10 +175,18 @@ fn lost_calls_are_charged_to_the_others_of_their_domain() {
     };
     // Of this thread's calls only a part is in the outputs, of the lost ones as large a part.
     costs.event(&Event::Ledger(Box::new(Ledger {
-        rows: vec![row(HipRuntime, 20, 0), row(Own, 80, 60)],
+        rows: vec![
+            row(HipRuntime, 20, 0),
+            row(Own, 80, 60),
+            row(Domain::Sched, 9, 1),
+        ],
         ..Ledger::default()
     })));
     let bill = costs.bill();
+    assert_eq!(
+        bill.not_included_text(),
+        "9 times without a processor, and calls in processes that are not traced"
+    );
     assert_eq!(bill.cost_ns, 10 * 1000 + 40 * 1000);
     assert_eq!((bill.functions[0].hits, bill.functions[1].hits), (40, 10));
 }
