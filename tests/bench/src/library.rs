@@ -38,6 +38,15 @@ hipBenchStepped:
     add $8, %rsp
     ret
     .size hipBenchStepped, . - hipBenchStepped
+
+    .globl hipBenchOptimized
+    .type hipBenchOptimized, @function
+    .p2align 4
+hipBenchOptimized:
+    .byte 0x0f, 0x1f, 0x44, 0x00, 0x00
+    mov $100, %eax
+    ret
+    .size hipBenchOptimized, . - hipBenchOptimized
     .section .note.GNU-stack, \"\", @progbits
 ";
 
@@ -45,6 +54,30 @@ hipBenchStepped:
 pub(crate) const EMULATED: &str = "hipBenchEmulated";
 /// Begins with `endbr64; sub`.
 pub(crate) const STEPPED: &str = "hipBenchStepped";
+
+/// Begins with the five-byte `nop`.
+pub(crate) const OPTIMIZED: &str = "hipBenchOptimized";
+
+/// A function of this program, which begins with `push`.
+pub(crate) const OWN: &str = "gputrace_bench_own";
+
+std::arch::global_asm!(
+    ".pushsection .text.gputrace_bench_own, \"ax\", @progbits",
+    ".globl gputrace_bench_own",
+    ".type gputrace_bench_own, @function",
+    ".p2align 4",
+    "gputrace_bench_own:",
+    "push rbp",
+    "mov eax, 100",
+    "pop rbp",
+    "ret",
+    ".size gputrace_bench_own, . - gputrace_bench_own",
+    ".popsection",
+);
+
+unsafe extern "C" {
+    safe fn gputrace_bench_own() -> c_int;
+}
 
 /// The library's file; removed when dropped.
 #[derive(Debug)]
@@ -91,12 +124,15 @@ impl Library {
 pub(crate) struct Site(extern "C" fn() -> c_int);
 
 impl Site {
-    /// Maps the library permanently, and finds the function.
+    /// Maps the library permanently, and finds the function. That of this program is in no library.
     ///
     /// # Errors
     ///
     /// When it is not such a library.
     pub(crate) fn load(library: &Path, name: &str) -> Result<Self> {
+        if name == OWN {
+            return Ok(Self(gputrace_bench_own));
+        }
         let path = CString::new(library.as_os_str().as_bytes())?;
         let symbol = CString::new(name)?;
         // SAFETY: a library of our own, without constructors.

@@ -12,6 +12,7 @@
 mod accounts;
 mod attach;
 mod calls;
+mod costs;
 mod crowd;
 mod export;
 mod flood;
@@ -49,6 +50,9 @@ enum Command {
     /// Be a program that calls traced functions
     #[command(hide = true)]
     Flood(flood::Flood),
+    /// Call a function and say how long that took
+    #[command(hide = true)]
+    Called(costs::Called),
     /// Be many processes
     #[command(hide = true)]
     Crowd(crowd::Crowd),
@@ -96,6 +100,8 @@ struct Options {
 enum Figure {
     /// What a traced call costs
     Calls,
+    /// How near the cost is that gputrace says
+    Costs,
     /// How long probes take to come and to go
     Attach,
     /// What a launched program pays for each library that it loads
@@ -118,6 +124,7 @@ fn main() -> Result<()> {
     let Cli { command, options } = Cli::parse();
     match command {
         Some(Command::Flood(flood)) => flood.run(),
+        Some(Command::Called(called)) => called.run(),
         Some(Command::Crowd(crowd)) => crowd.run(),
         Some(Command::Hold(hold)) => hold.run(),
         Some(Command::Fresh(fresh)) => fresh.run(),
@@ -142,6 +149,7 @@ fn measure(options: &Options) -> Result<()> {
     for figure in figures {
         match figure {
             Figure::Calls => calls::measure(options)?,
+            Figure::Costs => costs::measure(options)?,
             Figure::Attach => attach::measure(options)?,
             Figure::Libraries => libraries::measure(options)?,
             Figure::Throughput => throughput::measure(options)?,
