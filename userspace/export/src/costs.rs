@@ -262,7 +262,9 @@ impl Costs {
             return;
         };
         thread.ended = Some(time);
-        let paid: u64 = thread.paid.0.iter().map(|(_, sum)| sum.ns).sum();
+        let sums = thread.paid.0.iter().map(|(_, sum)| sum.ns);
+        // Saturates, because prices may come from an untrusted file.
+        let paid = sums.fold(0, u64::saturating_add);
         if paid >= REMEMBERED {
             return;
         }

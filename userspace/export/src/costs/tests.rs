@@ -256,3 +256,44 @@ fn without_prices_they_are_assumed() {
     assert!(!costs.bill().prices.measured && costs.bill().prices == *ASSUMED);
     assert!(assumed(true).single_stepped > assumed(false).single_stepped);
 }
+
+#[test]
+fn absurd_prices_do_not_panic() {
+    let mut costs = costs(&[(1, HipRuntime, Emulated, Return), (2, Own, Emulated, Exits)]);
+    costs.event(&Event::Recording(Box::new(Recording {
+        prices: Some(ProbePrices {
+            emulated: u64::MAX,
+            at_return: u64::MAX,
+            ..PRICES
+        }),
+        ..Recording::default()
+    })));
+    let function = |id, domain: Domain| {
+        Event::Function(Box::new(FunctionInfo {
+            function: Function {
+                id,
+                domain: domain.id(),
+                probe_cost: Emulated,
+                ..Function::default()
+            },
+            domain: Some(domain),
+            library: String::new(),
+            build_id: String::new(),
+            range: None,
+        }))
+    };
+    for (id, domain) in [(1, HipRuntime), (2, Own)] {
+        costs.event(&function(id, domain));
+        calls(&mut costs, id, domain, (7, 7), 3);
+    }
+    lifetime(&mut costs, (7, 7), 5, LifetimeChange::Exited);
+    costs.event(&Event::Ledger(Box::new(Ledger {
+        rows: vec![LedgerRow {
+            seen: u64::MAX,
+            written: 1,
+            ..LedgerRow::default()
+        }],
+        ..Ledger::default()
+    })));
+    assert_eq!(costs.bill().cost_ns, u64::MAX);
+}
