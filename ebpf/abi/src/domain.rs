@@ -189,9 +189,11 @@ domains! {
     /// Functions of the traced programs themselves.
     Function = 23, Row::new("FUNCTION", "functions", "function");
     /// Records of tracepoints of the driver and of the kernel's GPU scheduler.
-    Tracepoint = 24, Row::new("TRACEPOINT", "driver-trace", "driver").of(Observation).selected(ByName);
+    Tracepoint = 24, Row::new("TRACEPOINT", "driver-trace", "driver")
+        .of(Observation).selected(ByName);
     /// KFD's SMI events: evictions, migrations, page faults, resets, throttling.
-    KfdEvent = 25, Row::new("KFD_EVENT", "kfd-events", "kfd_event").of(Observation).selected(ByName);
+    KfdEvent = 25, Row::new("KFD_EVENT", "kfd-events", "kfd_event")
+        .of(Observation).selected(ByName);
     /// Readings of GPUs and the processes on them: clocks, power, temperatures, memory.
     Counter = 26, Row::new("COUNTER", "counters", "counter").of(Other).config("counter_collection").rare();
     /// Memory that applications request from HIP, and its release; derived from calls.

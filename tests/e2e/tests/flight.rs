@@ -38,6 +38,10 @@ fn about(trace: &Trace) -> &Dump {
     about.unwrap_or_else(|| panic!("the capture is no dump: {:?}", trace.recording))
 }
 
+fn reason(trace: &Trace) -> Option<&EndReason> {
+    trace.end.as_ref().map(|end| &end.reason)
+}
+
 /// The account says what is in the dump.
 fn account_is_of(trace: &Trace) {
     assert_eq!(trace.truncation, None);
@@ -97,10 +101,7 @@ fn a_dump_has_the_last_seconds() {
     assert_eq!(files(&outputs), ["trace_dump-1.gtcap"], "{said}");
 
     let trace = Trace::read(&dump(&outputs, 1));
-    assert_eq!(
-        trace.end.as_ref().map(|end| &end.reason),
-        Some(&EndReason::Dumped)
-    );
+    assert_eq!(reason(&trace), Some(&EndReason::Dumped));
     let about = about(&trace);
     assert_eq!(about.causes.len(), 1, "{about:?}");
     assert!(about.causes[0].text.contains("SIGUSR2"), "{about:?}");
@@ -323,16 +324,13 @@ fn a_recording_goes_on_in_another_file() {
         assert!(part.calls.is_empty() || names.into_iter().any(|name| name == "hip_calls"));
     }
     for pair in parts.windows(2) {
-        let reason = pair[0].end.as_ref().map(|end| &end.reason);
-        assert_eq!(reason, Some(&EndReason::Continued));
+        assert_eq!(reason(&pair[0]), Some(&EndReason::Continued));
         assert_eq!(about(&pair[0]).to, about(&pair[1]).from);
     }
-    let last = parts.last().unwrap();
-    let reason = last.end.as_ref().map(|end| &end.reason);
-    assert_eq!(reason, Some(&EndReason::TargetsGone));
+    assert_eq!(reason(parts.last().unwrap()), Some(&EndReason::TargetsGone));
     // Together they are the program's own log: each call is in one file. One that was open at the
     // end of a file is in it as unfinished too.
-    let mut whole = Trace::read(&outputs.directory().join("trace_part-1.gtcap"));
+    let mut whole = Trace::read(&outputs.file("_part-1.gtcap"));
     whole.calls = parts.into_iter().flat_map(|part| part.calls).collect();
     whole
         .calls

@@ -51,7 +51,8 @@ pub(crate) struct Base {
     processes: BTreeMap<u32, Living>,
     /// Processes that have ended, with the time.
     ended: VecDeque<(u32, u64)>,
-    /// Those of which records may still come: they are drained from one ring after the other.
+    /// Ended processes whose last records may still follow, because rings are drained one after the
+    /// other; with the time.
     leaving: Vec<(u32, u64)>,
     /// Number of processes that were not remembered because there were [`PROCESSES`].
     pub(crate) forgotten: u64,

@@ -190,8 +190,8 @@ fn remarks(ring: &Ring, about: &Dump) -> Vec<String> {
     });
     if about.is_short && about.is_part {
         remarks.push(
-            "What came before is incomplete: the file could not be written in time, and the space \
-             for what waits was full."
+            "Records from before this file are missing: gputrace could not write the file before \
+             it fast enough."
                 .to_owned(),
         );
     } else if about.is_short {

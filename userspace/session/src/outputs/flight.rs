@@ -241,13 +241,6 @@ struct Part {
     report: mpsc::Sender<Cause>,
 }
 
-impl Part {
-    /// Another one begins at `position`, and has its size after this many bytes.
-    fn next(&mut self, position: u64, bytes: u64) {
-        self.full_at = position.saturating_add(bytes);
-    }
-}
-
 /// Follows the capture, and writes dumps, until no more can be ordered.
 fn keep(file: File, over: Arc<AtomicBool>, limits: Limits, keeping: Keeping) {
     let keeping = Rc::new(RefCell::new(keeping));
@@ -285,7 +278,7 @@ impl Keeping {
         if let Some(part) = self.part.as_mut().filter(|part| part.full_at <= end) {
             let cause = Cause {
                 time: now,
-                text: "it had its size".to_owned(),
+                text: "it has reached its size".to_owned(),
             };
             // If the recorder has no room for it, it is reported after the next block.
             if part.report.try_send(cause).is_ok() {
@@ -360,11 +353,11 @@ impl Keeping {
         }
         let end = self.ring.end();
         if let Some(part) = &mut self.part {
-            match &result {
-                Ok(_) => part.next(moment.bytes, part.bytes),
+            part.full_at = match &result {
+                Ok(_) => moment.bytes.saturating_add(part.bytes),
                 // It is tried again, with what came since.
-                Err(_) => part.next(end, part.bytes / 8),
-            }
+                Err(_) => end.saturating_add(part.bytes / 8),
+            };
         }
         self.give_back();
         // The recorder may have given up.

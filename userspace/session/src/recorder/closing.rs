@@ -109,12 +109,9 @@ impl Recorder<'_> {
             say(&Line::new(text));
         }
         let on_dump = rest.as_mut().and_then(|rest| rest.on_dump.as_mut());
-        if let Some(on_dump) = on_dump
-            && let Some(text) = on_dump.waits()
-        {
-            say(&Line::new(&text));
+        if let Some(on_dump) = on_dump {
             tokio::select! {
-                failed = on_dump.finish() => failed.into_iter().for_each(|text| say(&Line::new(&text))),
+                () = on_dump.finish(say) => {}
                 () = stops.give_up() => {}
             }
         }

@@ -22,7 +22,6 @@ use crate::{
     SessionError,
     outputs::flight::{DumpOrder, Flight, Made},
     request::FlightRequest,
-    targets::{descriptors, user::User},
 };
 
 /// Maximum number of causes that a dump lists.
@@ -88,15 +87,15 @@ pub(crate) async fn news(flight: &mut Option<FlightRecorder>) -> News {
 }
 
 impl FlightRecorder {
-    /// A flight recorder whose dumps go into `directory`; `name` begins their names.
+    /// A flight recorder whose dumps go into `directory`; `name` begins their names. `on_dump` is run
+    /// for each.
     pub(crate) fn new(
         request: FlightRequest,
         threads: Flight,
         directory: OutputDir,
         name: String,
-        before: descriptors::Before,
+        on_dump: Option<OnDump>,
     ) -> Result<Self, SessionError> {
-        let on_dump = request.on_dump.clone();
         let part_over = next_part(&request);
         Ok(Self {
             request,
@@ -106,7 +105,7 @@ impl FlightRecorder {
                 action: "listen to signals",
                 cause,
             })?,
-            on_dump: on_dump.map(|command| OnDump::new(command, User::behind_sudo(), before)),
+            on_dump,
             directory,
             name,
             causes: Vec::new(),
@@ -220,13 +219,13 @@ impl FlightRecorder {
                     tables::duration(length as f64),
                     written.bytes,
                 );
-                let on_dump = self.on_dump.as_mut();
-                let failed = on_dump.and_then(|command| command.start(&made.path));
+                let mut texts = vec![text];
+                if let Some(command) = &mut self.on_dump {
+                    texts.extend(command.start(&made.path));
+                }
                 self.dumps.push_back(made.path);
-                [Some(text), failed, self.remove_old()]
-                    .into_iter()
-                    .flatten()
-                    .collect()
+                texts.extend(self.remove_old());
+                texts
             }
             Err(error) => vec![format!("{what} {number} was not made: {path}: {error}")],
         }
@@ -352,7 +351,7 @@ impl Recorder<'_> {
                 flight.part_over = None;
                 let cause = Cause {
                     time: clocks::now(),
-                    text: "its time was over".to_owned(),
+                    text: "its time was up".to_owned(),
                 };
                 flight.cause(cause, false);
                 return;

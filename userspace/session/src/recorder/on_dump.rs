@@ -4,12 +4,13 @@ use std::{
     ffi::OsString,
     os::unix::process::CommandExt as _,
     path::Path,
-    process::{Command, Stdio},
+    process::{Command, ExitStatus, Stdio},
 };
 
-use gputrace_text::tables::plural;
+use gputrace_text::{Line, tables::plural};
 use tokio::process::Child;
 
+use super::Say;
 use crate::targets::{descriptors, signals, user::User};
 
 /// Maximum number of commands that run at the same time.
@@ -39,21 +40,23 @@ impl OnDump {
         }
     }
 
-    /// Starts the command for a dump. Returns what to tell the user: that it was not started, or
-    /// that one before it has failed.
-    pub(crate) fn start(&mut self, dump: &Path) -> Option<String> {
-        let failed = self.reap();
+    /// Starts the command for a dump. Returns what to tell the user: that it was not started, and
+    /// which earlier ones have failed.
+    pub(crate) fn start(&mut self, dump: &Path) -> Vec<String> {
+        let mut remarks = self.reap();
         if self.running.len() >= RUNNING {
-            return Some(format!(
-                "the command of --on-dump was not run for {}: it still runs for {RUNNING} others",
+            remarks.push(format!(
+                "the command of --on-dump was not run for {}: it is still running for {RUNNING} \
+                 other dumps",
                 dump.display()
             ));
+            return remarks;
         }
         match self.spawn(dump) {
             Ok(child) => self.running.push(child),
-            Err(error) => return Some(format!("the command of --on-dump was not run: {error}")),
+            Err(error) => remarks.push(format!("the command of --on-dump was not run: {error}")),
         }
-        failed
+        remarks
     }
 
     fn spawn(&self, dump: &Path) -> std::io::Result<Child> {
@@ -77,12 +80,12 @@ impl OnDump {
         tokio::process::Command::from(command).spawn()
     }
 
-    /// Forgets those that have ended. Returns what to tell the user if one failed.
-    fn reap(&mut self) -> Option<String> {
-        let mut failed = None;
+    /// Forgets those that have ended. Returns what to tell the user of those that failed.
+    fn reap(&mut self) -> Vec<String> {
+        let mut failed = Vec::new();
         self.running.retain_mut(|child| match child.try_wait() {
             Ok(Some(status)) => {
-                failed = failure(status).or(failed.take());
+                failed.extend(failure(status));
                 false
             }
             Ok(None) => true,
@@ -91,27 +94,26 @@ impl OnDump {
         failed
     }
 
-    /// Waits for those that run. Returns what to tell the user if one failed.
-    pub(crate) async fn finish(&mut self) -> Option<String> {
-        let mut failed = None;
+    /// Waits for those that run, and tells the user that, and which ones failed.
+    pub(crate) async fn finish(&mut self, say: Say<'_>) {
+        for text in self.reap() {
+            say(&Line::new(&text));
+        }
+        let running = self.running.len() as u64;
+        if running > 0 {
+            let commands = plural(running, "command", "commands");
+            let text = format!("waiting for {commands} of --on-dump to end (Ctrl-C: do not wait)");
+            say(&Line::new(&text));
+        }
         for child in &mut self.running {
             let status = child.wait().await.ok();
-            failed = status.and_then(failure).or(failed);
+            if let Some(text) = status.and_then(failure) {
+                say(&Line::new(&text));
+            }
         }
-        failed
-    }
-
-    /// What to tell the user before waiting; `None` if nothing runs.
-    pub(crate) fn waits(&mut self) -> Option<String> {
-        self.reap();
-        let running = self.running.len() as u64;
-        (running > 0).then(|| {
-            let commands = plural(running, "command", "commands");
-            format!("waiting for {commands} of --on-dump to end (Ctrl-C: do not wait)")
-        })
     }
 }
 
-fn failure(status: std::process::ExitStatus) -> Option<String> {
+fn failure(status: ExitStatus) -> Option<String> {
     (!status.success()).then(|| format!("the command of --on-dump failed: {status}"))
 }

@@ -27,7 +27,7 @@ use tokio::runtime::{self, Runtime};
 
 use super::{
     Finished, Recorder, Say, Told, ending::Stops, flight::FlightRecorder, gpus::Gpus,
-    periods::Course,
+    on_dump::OnDump, periods::Course,
 };
 use crate::{
     SessionError,
@@ -95,7 +95,13 @@ pub fn record(request: &Request, say: Say<'_>) -> Result<Finished, SessionError>
         };
         let (prices, probes) = priced;
         let recording = system::recording(request, calls.backend(), main_pid, prices);
-        let opened = Opened::new(request, place, &recording, before)?;
+        let command = request
+            .output
+            .flight
+            .as_ref()
+            .and_then(|flight| flight.on_dump.clone());
+        let on_dump = command.map(|command| OnDump::new(command, user.clone(), before));
+        let opened = Opened::new(request, place, &recording, on_dump)?;
         let inbox = Inbox::default();
         let clocks = gpus.clocks.take();
         let collector = start_collector(
@@ -285,7 +291,7 @@ impl Opened {
         request: &Request,
         place: OutputLocation,
         recording: &Recording,
-        before: descriptors::Before,
+        on_dump: Option<OnDump>,
     ) -> Result<Self, SessionError> {
         let main_pid = recording.main_pid;
         let fallback = main_pid.map_or_else(|| "node".to_owned(), |pid| pid.to_string());
@@ -315,7 +321,7 @@ impl Opened {
                 threads,
                 place.directory.clone(),
                 name.clone(),
-                before,
+                on_dump,
             )
         });
         let flight = flight.transpose()?;
