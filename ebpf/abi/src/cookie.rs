@@ -77,7 +77,7 @@ impl Cookie {
     /// Number of words of stack arguments to copy, 0 to [`STACK_ARGS`].
     #[must_use]
     pub const fn stack_args(self) -> u8 {
-        (self.0 >> 48) as u8
+        (self.0 >> 48) as u8 & 0xf
     }
 }
 

@@ -8,6 +8,7 @@ use crate::{
     kfd::{Ioctl, LongIoctl, ShortIoctl},
     record::{LongSpan, RecordHeader, Span, Task},
     sched::OffCpu,
+    stack::StackUse,
     tracepoint::{LongTrace, ShortTrace},
     values::{LONG_SIZE, MEDIUM_SIZE, SHORT_SIZE, Value},
 };
@@ -25,6 +26,8 @@ pub enum Class {
     GpuWork,
     /// What a pointer of a call points to.
     Value,
+    /// Which stack a call has.
+    Stack,
     /// The beginning or end of a process or thread, or a change of it.
     Task,
     /// For the recorder itself; never in a capture.
@@ -184,6 +187,8 @@ records! {
     VALUE = 10, Value [[u8; SHORT_SIZE], [u8; MEDIUM_SIZE], [u8; LONG_SIZE]],
         Row::new("value", Class::Value)
         .domains(&[Domain::ArgumentData]).of_process(offset_of!(Value, pid)).limited();
+    /// Which stack a call has: [`crate::stack::StackUse`].
+    STACK = 13, Stack [StackUse], Row::new("stack", Class::Stack);
     /// A request to the driver: [`crate::kfd::ShortIoctl`] or [`crate::kfd::LongIoctl`].
     IOCTL = 32, Ioctl [ShortIoctl, LongIoctl], Row::new("ioctl", Request)
         .domains(&[Domain::KfdIoctl]).of_process(offset_of!(Ioctl, pid)).limited();
@@ -322,6 +327,7 @@ mod tests {
             (kind::PACKET, &[160]),
             (kind::COMPLETION, &[72]),
             (kind::COPY, &[112]),
+            (kind::STACK, &[16]),
             (kind::QUEUE, &[56]),
             (kind::SCRATCH, &[64]),
             (kind::DESCRIBED, &[64]),

@@ -54,6 +54,7 @@ pub mod kinds;
 pub mod linker;
 pub mod record;
 pub mod sched;
+pub mod stack;
 pub mod tracepoint;
 pub mod values;
 

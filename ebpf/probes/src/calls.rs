@@ -29,6 +29,7 @@ use crate::{
     maps::{Counters, config, over, paused, state_in_uprobe, target},
     ring::{Outcome, finish, wake_flag},
     roles::observe,
+    stacks::look_at_stack,
     values,
 };
 
@@ -153,6 +154,10 @@ fn enter(ctx: &ProbeContext, is_end_probed: bool) -> Option<()> {
     // leaves little.
     // SAFETY: a frame of this thread.
     let cookie = unsafe { (&raw const (*frame).cookie).read_volatile() };
+    if Cookie(cookie).wants_stack() {
+        // The program that looks at the stack also does what follows here.
+        look_at_stack(ctx);
+    }
     if Cookie(cookie).role() != role::NONE {
         observe(
             ctx.regs,

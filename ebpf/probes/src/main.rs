@@ -12,13 +12,14 @@
 //! | [`sched`] | `sched_…` | traced threads without a processor |
 //! | [`tracepoint`] | `trace_event`, `kernel_function` | any tracepoint, or function, of the kernel |
 //! | [`lifecycle`] | `task_created`, `task_exited`, `task_executed` | follow children; close the open calls of threads that end |
+//! | [`stacks`] | `stack_enter` | after `call_enter`: who called the function |
 //! | [`cookie`] | `cookie_tried` | the number of the probe that was hit, and a trial of it |
 //! | [`linker`] | `linker_changed`, `code_objects_changed` | report that a process may have mapped another library, or loaded a code object |
 //!
 //! Modules use each other in one direction:
 //!
 //! ```text
-//! calls -> roles -> packets, copies -> agents, signals -> hit, frames -> cookie, ring, maps
+//! calls -> stacks -> roles -> packets, copies -> agents, signals -> hit, frames -> cookie, ring, maps
 //! ```
 //!
 //! Rules that keep the accounts exact:
@@ -77,6 +78,7 @@ mod ring;
 mod roles;
 mod sched;
 mod signals;
+mod stacks;
 mod tracepoint;
 mod values;
 

@@ -117,6 +117,7 @@ pub(crate) fn load(backend: BackendChoice) -> Result<Calls> {
         max_threads: 4096,
         max_processes: 1024,
         limit: None,
+        stacks: false,
         every_library: false,
         follow_forks: false,
     };

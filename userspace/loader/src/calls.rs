@@ -1,6 +1,7 @@
 //! User-space half of `ebpf/probes`: the programs that trace calls, and their maps.
 
 mod maps;
+pub(crate) mod stacks;
 
 use std::{
     collections::HashSet,
@@ -43,7 +44,7 @@ pub use crate::settings::{BackendChoice, CallLimit, Options};
 pub(crate) static OBJECT: &[u8] = include_bytes!(env!("GPUTRACE_PROBES_OBJECT"));
 
 /// Programs that are attached to functions, as opposed to tracepoints.
-const FUNCTION_PROGRAMS: [&str; 10] = [
+const FUNCTION_PROGRAMS: [&str; 11] = [
     "call_enter",
     "call_enter_only",
     "call_exit",
@@ -54,6 +55,7 @@ const FUNCTION_PROGRAMS: [&str; 10] = [
     "gpu_enter",
     "linker_changed",
     "runtime_ends",
+    stacks::PROGRAM,
 ];
 
 /// Programs on raw tracepoints: program, tracepoint.

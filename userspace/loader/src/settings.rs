@@ -10,6 +10,7 @@ use zerocopy::IntoBytes as _;
 
 use crate::{
     ProbeError,
+    calls::stacks,
     cpus::present_cpus,
     ioctls,
     layout::{living_threads, program_stack, task_pid},
@@ -44,6 +45,8 @@ pub struct Options {
     pub follow_forks: bool,
     /// Limit for functions whose cookies request it.
     pub limit: Option<CallLimit>,
+    /// Whether the stacks of calls may be asked for ([`crate::calls::Calls::start_stacks`]).
+    pub stacks: bool,
     /// Whether every library that a process maps is reported, whatever its name: see
     /// [`crate::calls::Calls::add_interest`].
     pub every_library: bool,
@@ -141,6 +144,8 @@ pub(crate) fn configure(
                 .and_then(|()| map.set_map_flags(BPF_F_NO_PREALLOC)),
             "QUEUES" | "AGENTS" | "SIGNALLING" => map.set_max_entries(objects(cpus, 512, 1 << 14)),
             "SIGNALS" => map.set_max_entries(objects(cpus, 512, 1 << 16)),
+            "STACKS" => map.set_max_entries(if options.stacks { stacks::RING } else { 4096 }),
+            "SITES" => map.set_max_entries(if options.stacks { stacks::SITES } else { 1 }),
             name if ioctls::MAPS.contains(&name)
                 || sched::MAPS.contains(&name)
                 || tracepoint::MAPS.contains(&name) =>

@@ -29,6 +29,7 @@ fn registers_are_the_arguments() {
         max_threads: 16,
         max_processes: 64,
         limit: None,
+        stacks: false,
         every_library: false,
         follow_forks: false,
     });

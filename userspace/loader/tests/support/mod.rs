@@ -13,6 +13,7 @@ pub(crate) fn options(backend: BackendChoice, ring_bytes: u32) -> Options {
         max_threads: 64,
         max_processes: 64,
         limit: None,
+        stacks: false,
         every_library: false,
         follow_forks: false,
     }

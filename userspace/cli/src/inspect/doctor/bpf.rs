@@ -385,6 +385,7 @@ pub(super) fn options(backend: BackendChoice) -> Options {
         max_threads: 16,
         max_processes: 64,
         limit: None,
+        stacks: false,
         every_library: false,
         follow_forks: false,
     }
