@@ -371,6 +371,7 @@ mod tests {
             range: 0,
             external: None,
             stream_id: 0,
+            stack_number: None,
             pointees: Vec::new(),
         }
     }

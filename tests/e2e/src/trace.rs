@@ -7,6 +7,7 @@ use gputrace_capture::{
     CaptureReader, Meta, ReadError, Truncation,
     ledger::Ledger,
     meta::{End, EndReason, Notice, Recording},
+    stack::{CodeFile, Stack},
 };
 use gputrace_timeline::{
     Timeline, args,
@@ -29,6 +30,10 @@ pub struct Trace {
     pub functions: BTreeMap<u32, FunctionInfo>,
     /// Calls in the timeline's order.
     pub calls: Vec<Call>,
+    /// Files in which stacks have frames.
+    pub code_files: Vec<CodeFile>,
+    /// Stacks, in order.
+    pub stacks: Vec<Stack>,
     /// GPU work.
     pub gpu: GpuTrace,
     /// Observations in the timeline's order.
@@ -109,6 +114,8 @@ impl Trace {
                 Event::KernelClass(class) => trace.gpu.classes.push(*class),
                 Event::Stream(stream) => trace.gpu.streams.push(stream),
                 Event::Activity(reading) => trace.gpu.activity.push(reading),
+                Event::CodeFile(file) => trace.code_files.push(*file),
+                Event::Stack(stack) => trace.stacks.push(*stack),
                 Event::Counter(_) | Event::Clocks(_) | Event::Pending(_) => {}
                 Event::Notice(notice) => trace.notices.push(notice),
                 Event::Ledger(ledger) => trace.ledger = Some(*ledger),

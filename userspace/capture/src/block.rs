@@ -6,6 +6,7 @@ use crate::{
     gpu::{Agent, AgentHandle, CodeObject, GpuClock, KfdEvent, Pasid, Queue},
     ledger::Ledger,
     meta::{ClockSnapshot, End, Epoch, Library, Notice, Pause, Process, Recording},
+    stack::{CodeFile, Stack},
     tracepoint::TraceFormat,
 };
 
@@ -89,6 +90,10 @@ meta_kinds! {
     Pasid(Pasid) from Pasid = PASID "pasid";
     /// A time without recording.
     Pause(Pause) from Pause = PAUSE "pause";
+    /// A file with code in which stacks have frames; comes before the first of these.
+    CodeFile(Box<CodeFile>) from CodeFile = CODE_FILE "code_file";
+    /// A stack; may come after the calls that have it.
+    Stack(Box<Stack>) from Stack = STACK "call_stack";
 }
 
 /// A block as read.

@@ -35,6 +35,7 @@ use gputrace_abi::{
     kinds::Kind as RecordKind,
     record::{LongSpan, RecordHeader, Span, Task},
     sched::OffCpu,
+    stack::StackUse,
     tracepoint::{LongTrace, ShortTrace, TraceHead},
     values::{Value, value_flags},
 };
@@ -65,6 +66,7 @@ const fn decoder(kind: RecordKind) -> Option<Decode> {
         RecordKind::Described => return None,
         RecordKind::Activity => activity,
         RecordKind::Value => value,
+        RecordKind::Stack => stack,
         RecordKind::Ioctl | RecordKind::IoctlUnfinished => ioctl,
         RecordKind::OffCpu | RecordKind::OffCpuOpen => off_cpu,
         RecordKind::Trace => trace,
@@ -405,6 +407,12 @@ fn value(bytes: &[u8], out: &mut Fields<'_>) -> Option<()> {
     } else {
         out.bytes("bytes", content, usize::MAX);
     }
+    Some(())
+}
+
+fn stack(bytes: &[u8], out: &mut Fields<'_>) -> Option<()> {
+    let used = StackUse::read_from_bytes(bytes).ok()?;
+    fields!(out, used; correlation stack;);
     Some(())
 }
 

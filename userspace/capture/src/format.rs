@@ -137,4 +137,6 @@ pub(crate) mod kind {
     pub(crate) const COUNTER_VALUES: u16 = 43;
     pub(crate) const PASID: u16 = 44;
     pub(crate) const PAUSE: u16 = 45;
+    pub(crate) const CODE_FILE: u16 = 46;
+    pub(crate) const STACK: u16 = 47;
 }

@@ -54,6 +54,7 @@ pub mod ledger;
 pub mod meta;
 pub mod reader;
 pub mod records;
+pub mod stack;
 pub mod tracepoint;
 pub mod writer;
 

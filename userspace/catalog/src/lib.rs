@@ -53,6 +53,7 @@ pub mod options;
 pub mod placement;
 pub mod release;
 pub mod signature;
+pub mod stacks;
 pub mod structs;
 pub mod table;
 mod values;

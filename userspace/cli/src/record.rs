@@ -21,7 +21,7 @@ use gputrace_text::tables::{count, plural};
 use gputrace_tracee::whose::{Sources, selection::SelectionError};
 
 use crate::{
-    args::{Backend, Cli, KfdProbes, LogLevel, OutputArgs, RecordArgs},
+    args::{Backend, Cli, KfdProbes, LogLevel, OutputArgs, RecordArgs, stacks::StackedCalls},
     domains,
     effective::{self, Options},
     exit, export, flight,
@@ -263,6 +263,7 @@ pub(crate) fn request(args: &RecordArgs, pids: &[u32]) -> Request {
         tracepoints: args.tracepoint.clone(),
         tracepoint_rate: args.tuning.tracepoint_rate,
         counter_rate: args.counters,
+        stacks: args.stacks.as_deref().map(StackedCalls::chosen),
         kfd_place: match args.tuning.kfd_probes {
             KfdProbes::Auto => None,
             KfdProbes::Fentry => Some(Place::Trampoline),

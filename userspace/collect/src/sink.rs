@@ -89,6 +89,11 @@ impl RecordSink {
                 }
             }
             Class::Task => self.task(bytes),
+            Class::Stack => {
+                self.records += 1;
+                let written = self.writer.records(bytes);
+                self.wrote(written);
+            }
             Class::Internal => self.internal(kind, bytes),
         }
     }

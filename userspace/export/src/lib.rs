@@ -57,6 +57,7 @@ mod counters;
 pub mod csv;
 pub mod exporter;
 pub mod filter;
+pub mod folded;
 pub mod functions;
 pub mod gpu;
 pub mod intervals;

@@ -213,6 +213,7 @@ impl<W: Write> NdjsonWriter<W> {
             Event::Queue(info) => self.value(&queue_line(info)),
             Event::CodeObject(info) => self.value(&code_object_line(info)),
             Event::Stream(info) => self.value(&stream_line(info)),
+            Event::CodeFile(_) | Event::Stack(_) => Ok(()),
             Event::Kernel(info) => self.value(&kernel_line(info)),
             Event::KernelClass(class) => {
                 let name = self.gpus.class_name(class);

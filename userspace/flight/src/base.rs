@@ -34,6 +34,7 @@ enum Own {
     Queue(u64, u64),
     CodeObject(u64),
     Pasid(u64),
+    Stack(u32),
 }
 
 /// A process that has not ended.
@@ -68,7 +69,11 @@ impl Base {
     /// Remembers what is needed of a document that is discarded.
     pub(crate) fn meta(&mut self, meta: Meta) {
         match meta {
-            Meta::Library(_) | Meta::Agent(_) | Meta::TraceFormat(_) | Meta::Counter(_) => {
+            Meta::Library(_)
+            | Meta::Agent(_)
+            | Meta::TraceFormat(_)
+            | Meta::Counter(_)
+            | Meta::CodeFile(_) => {
                 self.lasting.push(meta);
             }
             Meta::Process(process) => self.process(*process),
@@ -78,6 +83,8 @@ impl Base {
             Meta::CodeObject(ref object) => {
                 self.own(object.pid, Own::CodeObject(object.load_base), meta);
             }
+            // Programs give calls the numbers of stacks that were told before.
+            Meta::Stack(ref stack) => self.own(stack.pid, Own::Stack(stack.number), meta),
             Meta::Clocks(clocks) => self.clocks = Some(clocks),
             Meta::GpuClock(clock) => {
                 let clocks = self.gpu_clocks.entry(clock.gpu_id).or_default();

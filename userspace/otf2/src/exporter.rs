@@ -357,6 +357,8 @@ impl Exporter for Otf2Exporter {
             | Event::Queue(_)
             | Event::CodeObject(_)
             | Event::Stream(_)
+            | Event::CodeFile(_)
+            | Event::Stack(_)
             | Event::Kernel(_)
             | Event::KernelClass(_)
             | Event::Lifetime(_)

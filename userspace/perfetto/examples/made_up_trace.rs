@@ -132,6 +132,7 @@ fn call(index: u64) -> Call {
         range: 0,
         external: None,
         stream_id: 0,
+        stack_number: None,
         pointees: Vec::new(),
     }
 }

@@ -149,7 +149,11 @@ impl<W: Write> TraceWriter<W> {
                 self.now = self.now.max(copy.origin.time).max(copy.time.end);
                 self.gpu.event(out, event, self.now)
             }
-            Event::KernelClass(_) | Event::Activity(_) | Event::Pending(_) => Ok(()),
+            Event::KernelClass(_)
+            | Event::Activity(_)
+            | Event::CodeFile(_)
+            | Event::Stack(_)
+            | Event::Pending(_) => Ok(()),
             Event::Clocks(snapshot) => self.clocks(snapshot),
             Event::Notice(notice) => report::notice(out, notice),
             Event::Ledger(ledger) => {

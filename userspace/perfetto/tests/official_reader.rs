@@ -295,6 +295,7 @@ fn call(correlation: u64, parent: u64, pid: u32, tid: u32, begin: u64, end: u64)
         range: 0,
         external: None,
         stream_id: 0,
+        stack_number: None,
         pointees: Vec::new(),
     }
 }

@@ -221,7 +221,11 @@ impl Writer {
         let context = &mut self.context;
         context.gpus.learn(event);
         match event {
-            Event::Recording(_) | Event::Agent(_) | Event::Pending(_) => Ok(()),
+            Event::Recording(_)
+            | Event::Agent(_)
+            | Event::CodeFile(_)
+            | Event::Stack(_)
+            | Event::Pending(_) => Ok(()),
             Event::Stream(info) => {
                 context.streams.push(*info);
                 Ok(())

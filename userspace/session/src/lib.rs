@@ -39,6 +39,7 @@ mod system;
 mod targets;
 
 pub use error::SessionError;
+pub use gputrace_catalog::stacks::Caller;
 pub use gputrace_collect::SizeLimit;
 pub use gputrace_flight::{Limits as FlightLimits, Rule};
 pub use outputs::{
@@ -53,7 +54,7 @@ pub use probing::{
 pub use recorder::{Finished, Say, periods::Period, record};
 pub use request::{
     FlightRequest, Formats, FunctionFilter, LiveFormat, LiveOutput, NewView, OutputRequest, Parts,
-    Request, Targets, View, Watcher,
+    Request, StacksOf, Targets, View, Watcher,
 };
 pub use system::{hostname, kernel_release};
 pub use targets::{holder::run_first, user::User};

@@ -13,6 +13,7 @@ use std::{
 
 use gputrace_abi::domain::Domain;
 use gputrace_analysis::summary::tables::TableOptions;
+use gputrace_catalog::stacks::{self, Caller};
 use gputrace_collect::SizeLimit;
 use gputrace_export::{ExportError, FilterOptions, KernelOptions, Progress};
 use gputrace_flight::{Limits, Rule};
@@ -58,6 +59,8 @@ pub struct Request {
     pub tracepoint_rate: u64,
     /// How many times per second counters of GPUs and processes are read; `None`: never.
     pub counter_rate: Option<u32>,
+    /// Of which functions' calls the stacks are recorded; `None`: of none.
+    pub stacks: Option<StacksOf>,
     /// Where requests to the driver are traced; `None` chooses automatically.
     pub kfd_place: Option<Place>,
     /// Bytes of each CPU's ring; `None` chooses by the number of CPUs.
@@ -71,6 +74,26 @@ pub struct Request {
     pub debug_ebpf: bool,
     /// gputrace's command line, recorded in the capture.
     pub command_line: Vec<String>,
+}
+
+/// Functions of whose calls the stacks are recorded, as far as they are traced.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StacksOf {
+    /// All.
+    All,
+    /// Those of which it matters for one of these reasons who calls them.
+    Callers(Vec<Caller>),
+}
+
+impl StacksOf {
+    pub(crate) fn includes(&self, function: &str) -> bool {
+        match self {
+            Self::All => true,
+            Self::Callers(wanted) => {
+                stacks::caller(function).is_some_and(|why| wanted.contains(&why))
+            }
+        }
+    }
 }
 
 impl Request {

@@ -158,6 +158,7 @@ pub fn call(correlation: u64, begin: u64, end: u64) -> Call {
         range: 0,
         external: None,
         stream_id: 0,
+        stack_number: None,
         pointees: Vec::new(),
     }
 }

@@ -117,6 +117,8 @@ pub struct Timeline<R> {
     /// emitted.
     next_pending: Option<u64>,
     end: Option<End>,
+    /// Whether the recording is still running.
+    is_live: bool,
     state: State,
 }
 
@@ -158,15 +160,17 @@ impl<R: Read + Seek> Timeline<R> {
         };
         let mut collected = Collected::default();
         let mut formats = Formats::default();
+        let mut ready = VecDeque::from([Event::Recording(Box::new(recording.clone()))]);
         // What cannot be read now cannot be read later either, and is reported then.
         while let Ok(Some(meta)) = reader.next_meta() {
             match meta {
                 Meta::TraceFormat(format) => formats.learn(*format),
+                Meta::CodeFile(file) => ready.push_back(Event::CodeFile(file)),
+                Meta::Stack(stack) => ready.push_back(Event::Stack(stack)),
                 meta => collected.take(meta),
             }
         }
         reader.rewind()?;
-        let mut ready = VecDeque::from([Event::Recording(Box::new(recording.clone()))]);
         let dispatches = Domain::KernelDispatch.name();
         let has_dispatches = recording.domains.iter().any(|name| name == dispatches);
         let work = if has_dispatches && collected.may_tell_means() {
@@ -192,7 +196,10 @@ impl<R: Read + Seek> Timeline<R> {
             _ => return Err(ReadError::NoRecording),
         };
         let ready = VecDeque::from([Event::Recording(Box::new(recording.clone()))]);
-        Ok(Self::with(reader, recording, ready, Work::follow()))
+        Ok(Self {
+            is_live: true,
+            ..Self::with(reader, recording, ready, Work::follow())
+        })
     }
 
     /// Also emits the accounts that the recorder writes about every second while something happens,
@@ -247,6 +254,7 @@ impl<R: Read + Seek> Timeline<R> {
             ledger: None,
             next_pending: None,
             end: None,
+            is_live: false,
             state: State::Reading,
         }
     }
@@ -390,6 +398,9 @@ impl<R: Read + Seek> Timeline<R> {
             }
             // Already known, unless the recording is still running.
             Meta::TraceFormat(format) => self.formats.learn(*format),
+            Meta::CodeFile(file) if self.is_live => self.ready.push_back(Event::CodeFile(file)),
+            Meta::Stack(stack) if self.is_live => self.ready.push_back(Event::Stack(stack)),
+            Meta::CodeFile(_) | Meta::Stack(_) => {}
         }
     }
 
@@ -422,6 +433,14 @@ impl<R: Read + Seek> Timeline<R> {
         self.work.direct(event);
         self.unseen.seen(event);
         self.streams.seen(event);
+        let values = &self.collecting.values;
+        match event {
+            Event::Dispatch(dispatch) => {
+                dispatch.origin.stack_number = values.stack(dispatch.origin.outermost);
+            }
+            Event::Copy(copy) => copy.origin.stack_number = values.stack(copy.origin.outermost),
+            _ => {}
+        }
         let is_hidden = self.hides_dispatches && matches!(event, Event::Dispatch(_));
         let is_shown = !is_hidden && self.ranges.annotate(event);
         if is_shown && let Event::Dispatch(dispatch) = event {

@@ -111,7 +111,12 @@ impl Summary {
             Event::Thread(thread) => {
                 self.threads.insert(thread.tid, thread.name.clone());
             }
-            Event::Stream(_) | Event::Lifetime(_) | Event::Clocks(_) | Event::Pending(_) => {}
+            Event::Stream(_)
+            | Event::CodeFile(_)
+            | Event::Stack(_)
+            | Event::Lifetime(_)
+            | Event::Clocks(_)
+            | Event::Pending(_) => {}
         }
     }
 

@@ -8,6 +8,7 @@ mod output;
 mod period;
 mod record;
 mod select;
+pub(crate) mod stacks;
 mod tuning;
 mod values;
 

@@ -230,6 +230,8 @@ impl Filter {
             }
             Event::Process(info) => asked(&self.options.pids, info.pid),
             Event::Stream(info) => asked(&self.options.pids, info.pid),
+            Event::Stack(stack) => asked(&self.options.pids, stack.pid),
+            Event::CodeFile(_) => true,
             Event::KernelClass(class) => asked(&self.options.pids, class.pid),
             Event::Thread(info) => self.wants_task(info.pid, info.tid),
             Event::Lifetime(lifetime) => {

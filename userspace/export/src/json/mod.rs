@@ -408,6 +408,8 @@ impl Exporter for JsonExporter {
             | Event::Pending(_)
             | Event::Agent(_)
             | Event::Queue(_)
+            | Event::CodeFile(_)
+            | Event::Stack(_)
             | Event::Stream(_) => {}
         }
         Ok(())

@@ -18,6 +18,8 @@ pub(super) struct Counters {
     queues: u32,
     kernels: u32,
     streams: u32,
+    call_stacks: u32,
+    code_files: u32,
     classes: u32,
     code_objects: u32,
     dispatches: u64,
@@ -55,6 +57,8 @@ pub(super) struct Names {
     queues: HashMap<u32, u32>,
     kernels: HashMap<u32, u32>,
     streams: HashMap<u32, u32>,
+    call_stacks: HashMap<u32, u32>,
+    code_files: HashMap<u32, u32>,
     classes: HashMap<u32, u32>,
     code_objects: HashMap<u32, u32>,
 }
@@ -75,6 +79,8 @@ impl Names {
             queues: HashMap::new(),
             kernels: HashMap::new(),
             streams: HashMap::new(),
+            call_stacks: HashMap::new(),
+            code_files: HashMap::new(),
             classes: HashMap::new(),
             code_objects: HashMap::new(),
         }
@@ -139,6 +145,21 @@ impl Names {
                     info.since = clock.apply(info.since);
                 }
             }
+            Event::CodeFile(file) => {
+                file.number = number(&mut self.code_files, file.number, &mut counters.code_files);
+            }
+            Event::Stack(stack) => {
+                stack.number = self.call_stack(stack.number, counters);
+                stack.same_as = stack.same_as.map(|same| self.call_stack(same, counters));
+                stack.pid = self.task(stack.pid);
+                for file in stack
+                    .frames
+                    .iter_mut()
+                    .filter_map(|frame| frame.file.as_mut())
+                {
+                    *file = number(&mut self.code_files, *file, &mut counters.code_files);
+                }
+            }
             Event::Kernel(info) => {
                 info.id = self.kernel(info.id, counters);
                 info.code_object = self.code_object(info.code_object, counters);
@@ -200,6 +221,9 @@ impl Names {
         call.range = self.correlation(call.range);
         call.cpu = call.cpu.saturating_add(self.first_cpu);
         call.stream_id = self.stream(call.stream_id, counters);
+        call.stack_number = call
+            .stack_number
+            .map(|stack| self.call_stack(stack, counters));
     }
 
     fn dispatch(&mut self, dispatch: &mut Dispatch, clock: &Alignment, counters: &mut Counters) {
@@ -299,6 +323,17 @@ impl Names {
         origin.outermost = self.correlation(origin.outermost);
         origin.caller = self.correlation(origin.caller);
         origin.stream_id = self.stream(origin.stream_id, counters);
+        origin.stack_number = origin
+            .stack_number
+            .map(|stack| self.call_stack(stack, counters));
+    }
+
+    /// Stacks are numbered from 1; 0 is none.
+    fn call_stack(&mut self, id: u32, counters: &mut Counters) -> u32 {
+        match id {
+            0 => 0,
+            id => 1 + number(&mut self.call_stacks, id, &mut counters.call_stacks),
+        }
     }
 
     /// Streams are numbered from 1.

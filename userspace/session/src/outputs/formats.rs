@@ -9,6 +9,7 @@ use std::fmt;
 use gputrace_export::{
     ExportError, Exporter, OutputDir,
     csv::{CsvExporter, CsvOptions},
+    folded::FoldedExporter,
     json::JsonExporter,
     ndjson::NdjsonExporter,
     text::TextExporter,
@@ -61,7 +62,7 @@ impl Beginning<'_> {
 }
 
 /// All formats, in the order in which the help text lists them.
-static ROWS: [Row; 8] = [
+static ROWS: [Row; 9] = [
     Row {
         name: "pftrace",
         help: "Perfetto trace",
@@ -177,6 +178,15 @@ static ROWS: [Row; 8] = [
         live: None,
         check: nothing_needed,
         begin: |to| Ok(Box::new(ParquetExporter::new(to.directory, to.name)?)),
+    },
+    Row {
+        name: "folded",
+        help: "Folded stacks for flame graphs; with --stacks",
+        files: &["_gpu_time.folded", "_calls.folded", "_call_time.folded"],
+        config_key: None,
+        live: None,
+        check: nothing_needed,
+        begin: |to| Ok(Box::new(FoldedExporter::new(to.directory, to.name)?)),
     },
     Row {
         name: "text",

@@ -30,7 +30,7 @@ use super::{
 };
 use crate::{
     SessionError,
-    request::{FunctionFilter, Request, Targets},
+    request::{FunctionFilter, Request, StacksOf, Targets},
     said::{Said, notice},
 };
 
@@ -152,6 +152,7 @@ pub(crate) struct Rocm {
 pub(crate) struct Instruments {
     calls: Arc<Calls>,
     domains: Vec<Domain>,
+    stacks: Option<StacksOf>,
     functions: FunctionFilter,
     extra: ExtraFunctions,
     tools: Tools,
@@ -184,6 +185,7 @@ impl Instruments {
         Self {
             calls,
             domains: request.domains.clone(),
+            stacks: request.stacks.clone(),
             functions: request.functions.clone(),
             extra: request.extra.clone(),
             tools: Tools::default(),

@@ -191,6 +191,7 @@ impl Loaded {
             max_threads: request.max_threads,
             max_processes: Options::MAX_PROCESSES,
             follow_forks,
+            stacks: request.stacks.is_some(),
             every_library: !request.extra.is_empty(),
             limit: request.extra.is_limited().then_some(CallLimit {
                 calls_per_second: request.extra.max_call_rate,

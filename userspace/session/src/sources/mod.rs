@@ -10,6 +10,7 @@ mod ioctls;
 mod kfd_events;
 mod pasids;
 mod sched;
+mod stacks;
 mod tracepoints;
 
 use std::sync::Arc;
@@ -68,13 +69,14 @@ pub(crate) struct Wanted<'a> {
 type Make = fn(&Wanted<'_>) -> Option<Box<dyn Source>>;
 
 /// All sources, in the order in which they begin.
-const SOURCES: [Make; 6] = [
+const SOURCES: [Make; 7] = [
     sched::source,
     ioctls::source,
     tracepoints::source,
     kfd_events::source,
     counters::source,
     pasids::source,
+    stacks::source,
 ];
 
 /// The sources of a recording.

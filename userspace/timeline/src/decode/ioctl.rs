@@ -137,6 +137,7 @@ pub(crate) fn call(parts: &Parts<'_>) -> Call {
         range: 0,
         external: None,
         stream_id: 0,
+        stack_number: None,
         pointees: Vec::new(),
     }
 }

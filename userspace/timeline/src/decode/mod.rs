@@ -8,6 +8,7 @@ use gputrace_abi::{
     kinds::Kind,
     record::{LONG_SPAN_SIZE, LongSpan, RecordHeader, SPAN_SIZE, Span, Task, span_flags},
     sched::OffCpu,
+    stack::StackUse,
 };
 use gputrace_capture::records::RawRecord;
 use zerocopy::FromBytes;
@@ -33,6 +34,8 @@ pub(crate) enum Record<'a> {
     Task(Task),
     /// What a pointer of the call with this correlation id pointed to.
     Value(u64, Pointee),
+    /// The call with this correlation id has the stack with this number.
+    Stack(u64, u32),
     /// Meant for the recorder itself; says nothing about the program.
     Internal,
 }
@@ -100,6 +103,9 @@ pub(crate) fn decode(kind: Kind, raw: RawRecord<'_>) -> Option<Record<'_>> {
         Kind::Value => values::read(raw.bytes)
             .filter(|(correlation, _)| *correlation != 0)
             .map(|(correlation, pointee)| Record::Value(correlation, pointee)),
+        Kind::Stack => StackUse::read_from_bytes(raw.bytes)
+            .ok()
+            .map(|used| Record::Stack(used.correlation, used.stack)),
         Kind::Linker | Kind::Described => Some(Record::Internal),
         Kind::Span | Kind::Unfinished => None,
         Kind::Packet | Kind::Completion | Kind::Copy => None,
@@ -167,6 +173,7 @@ pub(crate) fn call(record: &LongSpan) -> Call {
         range: 0,
         external: None,
         stream_id: 0,
+        stack_number: None,
         pointees: Vec::new(),
     }
 }

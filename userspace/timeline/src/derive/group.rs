@@ -111,6 +111,7 @@ impl Collection {
                 tally.unreadable_values += u64::from(pointee.is_unreadable());
                 self.values.add(correlation, pointee);
             }
+            Record::Stack(correlation, stack) => self.values.add_stack(correlation, stack),
             Record::Internal => {}
         }
     }
@@ -192,13 +193,14 @@ impl Group {
         if kind.class() == Class::Call {
             let mut call = decode::call(&decode::span(raw)?);
             call.pointees = values.take(call.correlation);
+            call.stack_number = values.stack(call.correlation);
             return Some(Due::Call(call));
         }
         match decode::decode(kind, raw)? {
             Record::Observed(observed) => Some(Due::Observed(observed.observations(formats))),
             Record::Ioctl(parts) => Some(Due::Call(ioctl::call(&parts))),
             // `Collection::take` keeps no others.
-            Record::Task(_) | Record::Value(..) | Record::Internal => None,
+            Record::Task(_) | Record::Value(..) | Record::Stack(..) | Record::Internal => None,
         }
     }
 }

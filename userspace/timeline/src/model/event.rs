@@ -17,6 +17,7 @@ use gputrace_capture::{
     identity::Identity,
     ledger::Ledger,
     meta::{ClockSnapshot, End, Function, Notice, Recording},
+    stack::{CodeFile, Stack},
 };
 
 /// Something that happened, or that a reader must know before the events that follow.
@@ -45,6 +46,11 @@ pub enum Event {
     CodeObject(Box<CodeObjectInfo>),
     /// A stream; comes before the first call and the first work that name it.
     Stream(StreamInfo),
+    /// A file with code in which stacks have frames; comes before the first of these.
+    CodeFile(Box<CodeFile>),
+    /// A stack. In a whole capture it comes before the calls that have it; while the recording is
+    /// running, maybe after them.
+    Stack(Box<Stack>),
     /// A kernel; comes before its first dispatch.
     Kernel(Box<KernelInfo>),
     /// A kernel dispatch. It comes when nothing more can become known about it, in no particular
@@ -259,6 +265,9 @@ pub struct Call {
     pub request: Option<Box<Request>>,
     /// External correlation id that the program had set for the work of this thread.
     pub external: Option<u64>,
+    /// Number of its stack ([`Event::Stack`]), if one was recorded; 0 if too many new ones came at
+    /// once.
+    pub stack_number: Option<u32>,
     /// [`StreamInfo::number`](super::stream::StreamInfo::number) of the first stream that it was
     /// given; 0 for a null stream or none. Known when the event is emitted.
     pub stream_id: u32,

@@ -437,6 +437,10 @@ pub struct Origin {
     /// [`StreamInfo::number`](super::stream::StreamInfo::number) of this stream (rocprofv3's
     /// `Stream_Id`); 0 for a null stream or an unknown stream. Known when the event is emitted.
     pub stream_id: u32,
+    /// Number of the stack of the outermost call ([`Event::Stack`](super::event::Event::Stack)), if
+    /// one was recorded and is still known; 0 if too many new ones came at once. Known when the
+    /// event is emitted.
+    pub stack_number: Option<u32>,
     /// Whether one of HIP's own threads submitted it later than the call that asked for it
     /// (`AMD_DIRECT_DISPATCH=0`). That call is then `outermost`; it belongs to another thread and
     /// was found by the order of work in its stream.

@@ -132,7 +132,14 @@ pub(crate) struct Waiting {
     bytes: usize,
     /// Number of values dropped because too many were waiting.
     pub(crate) forgotten: u64,
+    /// Numbers of the stacks of the latest calls, by correlation id, and these ids in order.
+    stacks: HashMap<u64, u32, RandomState>,
+    stack_order: VecDeque<u64>,
 }
+
+/// Maximum number of calls whose stacks are remembered, for themselves and for the work that they
+/// submit.
+const MOST_STACKS: usize = 1 << 18;
 
 /// Decodes a record; `None` if it is malformed.
 pub(crate) fn read(record: &[u8]) -> Option<(u64, Pointee)> {
@@ -214,6 +221,25 @@ impl Waiting {
         if self.order.len() > 2 * self.values.len() + 1024 {
             self.order.retain(|id| self.values.contains_key(id));
         }
+    }
+
+    /// Notes the stack of a call.
+    pub(crate) fn add_stack(&mut self, correlation: u64, stack: u32) {
+        self.stacks.insert(correlation, stack);
+        self.stack_order.push_back(correlation);
+        if self.stack_order.len() > MOST_STACKS
+            && let Some(oldest) = self.stack_order.pop_front()
+        {
+            self.stacks.remove(&oldest);
+        }
+    }
+
+    /// The stack of a call, if it has one and is one of the latest that do.
+    pub(crate) fn stack(&self, correlation: u64) -> Option<u32> {
+        if self.stacks.is_empty() {
+            return None;
+        }
+        self.stacks.get(&correlation).copied()
     }
 
     /// The values of a call.

@@ -170,6 +170,23 @@ pub fn code_files(pid: u32) -> Result<Vec<MappedFile>, ProcessError> {
     Ok(libraries::code_files(&mappings(pid)?, Path::is_absolute))
 }
 
+/// Every mapping of code of a process, and the file of which it is a part.
+///
+/// # Errors
+/// [`ProcessError`] if its memory map cannot be read.
+pub fn code_mappings(pid: u32) -> Result<Vec<(Mapping, MappedFile)>, ProcessError> {
+    let mappings = mappings(pid)?;
+    let files = libraries::code_files(&mappings, Path::is_absolute);
+    let code = mappings.into_iter().filter(|mapping| mapping.executable);
+    let with_file = code.filter_map(|mapping| {
+        let number =
+            |file: &&MappedFile| (file.device, file.inode) == (mapping.device, mapping.inode);
+        let file = files.iter().find(number)?.clone();
+        Some((mapping, file))
+    });
+    Ok(with_file.collect())
+}
+
 /// The ROCm libraries of all processes. Processes that start or end during the call may be missing.
 ///
 /// # Errors

@@ -143,6 +143,10 @@ impl Instruments {
         probes
             .map(|(function, probe)| {
                 let mut cookie = cookie(function, &self.domains);
+                let stacks = self.stacks.as_ref();
+                if stacks.is_some_and(|stacks| stacks.includes(&function.name)) {
+                    cookie = cookie.with_stack();
+                }
                 if is_limited && matches!(probe.domain, Domain::Library | Domain::Function) {
                     cookie = cookie.limited();
                     self.limiter.limit(function);

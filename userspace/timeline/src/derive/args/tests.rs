@@ -23,6 +23,7 @@ fn call(args: [u64; 6], stack: [u64; 8]) -> Call {
         range: 0,
         external: None,
         stream_id: 0,
+        stack_number: None,
         pointees: Vec::new(),
     }
 }

@@ -66,6 +66,7 @@ fn call(name: &str, begin: u64, returned: u64) -> Call {
         range: 0,
         external: None,
         stream_id: 0,
+        stack_number: None,
         pointees: Vec::new(),
     }
 }

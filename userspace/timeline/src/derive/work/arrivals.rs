@@ -89,6 +89,7 @@ impl Work {
             stream: (packet.flags & packet_flags::STREAM != 0).then_some(packet.stream),
             deferred: false,
             stream_id: 0,
+            stack_number: None,
             range: None,
             external: None,
         };

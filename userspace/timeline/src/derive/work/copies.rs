@@ -96,6 +96,7 @@ impl Work {
                     stream: (record.flags & packet_flags::STREAM != 0).then_some(record.stream),
                     deferred: false,
                     stream_id: 0,
+                    stack_number: None,
                     range: None,
                     external: None,
                 },
