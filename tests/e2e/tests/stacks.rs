@@ -39,9 +39,11 @@ fn every_call_has_its_stack() {
     let Some(bench) = Bench::privileged() else {
         return;
     };
+    // So few rounds that the ring has room for a copy of each stack, if gputrace does not run
+    // meanwhile.
     let outputs = bench.launch(
         &["--hip-trace", "--stacks=all", "-f", "folded"],
-        &["hip_calls", "single", "20"],
+        &["hip_calls", "single", "4"],
     );
     let trace = outputs.trace();
     let mut times = BTreeMap::new();
@@ -92,9 +94,14 @@ fn every_call_has_its_stack() {
         assert!(frames[at + 1].starts_with("rounds("), "{frames:?}");
         assert!(frames[at + 2].contains("long_round("), "{frames:?}");
     }
-    // Most rounds are the same, so that few stacks are written: at most the calls of a few rounds.
+    // The rounds are the same: most functions are called in one place, some in a few.
     let written = trace.stacks.iter().filter(|stack| stack.same_as.is_none());
-    assert!(written.count() <= times.len() * 4);
+    let written = written.count();
+    assert!(
+        written < times.len() * 3 / 2,
+        "{written} stacks of {} functions",
+        times.len()
+    );
 }
 
 #[test]

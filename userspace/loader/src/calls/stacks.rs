@@ -5,7 +5,7 @@ use std::os::fd::{AsFd as _, AsRawFd as _};
 
 use gputrace_abi::stack::{Site, SiteKey};
 use libbpf_rs::{MapCore as _, MapFlags, MapHandle};
-use zerocopy::IntoBytes as _;
+use zerocopy::{FromBytes as _, IntoBytes as _};
 
 use super::{Calls, maps::readable};
 use crate::{ProbeError, Ring, libbpf::refused};
@@ -48,5 +48,29 @@ impl Calls {
         self.map("SITES")?
             .update(key.as_bytes(), site.as_bytes(), MapFlags::ANY)
             .map_err(|error| refused("remember a stack", &error))
+    }
+
+    /// What the programs were taught of a stack, unless they have forgotten it.
+    ///
+    /// # Errors
+    ///
+    /// [`ProbeError`] when the kernel refuses.
+    pub fn site(&self, key: &SiteKey) -> Result<Option<Site>, ProbeError> {
+        let found = self
+            .map("SITES")?
+            .lookup(key.as_bytes(), MapFlags::ANY)
+            .map_err(|error| refused("look a stack up", &error))?;
+        Ok(found.and_then(|bytes| Site::read_from_bytes(&bytes).ok()))
+    }
+
+    /// Makes the programs forget a stack, if they know it.
+    ///
+    /// # Errors
+    ///
+    /// [`ProbeError`] when they do not, or when the kernel refuses.
+    pub fn remove_site(&self, key: &SiteKey) -> Result<(), ProbeError> {
+        self.map("SITES")?
+            .delete(key.as_bytes())
+            .map_err(|error| refused("forget a stack", &error))
     }
 }

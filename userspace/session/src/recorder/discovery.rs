@@ -218,6 +218,9 @@ impl Recorder<'_> {
         }
         match outcome {
             Ok((reports, found)) => {
+                if found.any {
+                    self.sources.mapped(pid);
+                }
                 if let (Some(since), true) = (since, found.probed) {
                     self.tell_missed(pid, since);
                 }

@@ -37,6 +37,10 @@ pub(crate) trait Source {
         Vec::new()
     }
 
+    /// A process has mapped libraries of interest. If it is held for their probes, it goes on when
+    /// this returns.
+    fn mapped(&mut self, _pid: u32) {}
+
     /// Number of events for which the kernel did not run the source's programs.
     fn missed(&self) -> u64 {
         0
@@ -102,6 +106,13 @@ impl Sources {
         sources
             .flat_map(|source| source.start(calls, sender))
             .collect()
+    }
+
+    /// See [`Source::mapped`].
+    pub(crate) fn mapped(&mut self, pid: u32) {
+        for source in &mut self.0 {
+            source.mapped(pid);
+        }
     }
 
     /// See [`Source::missed`].

@@ -8,7 +8,7 @@ mod known;
 
 use std::{
     sync::{
-        Arc,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
     thread::{self, JoinHandle},
@@ -17,7 +17,7 @@ use std::{
 
 use gputrace_abi::stack::StackCopy;
 use gputrace_capture::Meta;
-use gputrace_collect::CommandSender;
+use gputrace_collect::{CommandSender, clocks};
 use gputrace_loader::{Ring, calls::Calls};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use zerocopy::FromBytes as _;
@@ -44,6 +44,8 @@ pub(super) fn source(wanted: &Wanted<'_>) -> Option<Box<dyn Source>> {
 /// The thread that unwinds.
 #[derive(Debug, Default)]
 struct Stacks {
+    /// `None` before the thread runs.
+    unwinder: Option<Arc<Mutex<Unwinder>>>,
     over: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
@@ -57,19 +59,26 @@ impl Source for Stacks {
             Ok(ring) => ring,
             Err(error) => return failed(&error),
         };
-        let unwinder = Unwinder {
+        let unwinder = Arc::new(Mutex::new(Unwinder {
             calls: Arc::clone(calls),
             sender: sender.clone(),
             images: Images::default(),
             known: Known::default(),
-        };
+        }));
+        self.unwinder = Some(Arc::clone(&unwinder));
         let over = Arc::clone(&self.over);
-        let work = move || unwinder.run(ring, &over);
+        let work = move || run(&unwinder, ring, &over);
         match thread::Builder::new().name("stacks".to_owned()).spawn(work) {
             Ok(thread) => self.thread = Some(thread),
             Err(error) => return failed(&error),
         }
         Vec::new()
+    }
+
+    fn mapped(&mut self, pid: u32) {
+        if let Some(unwinder) = &self.unwinder {
+            locked(unwinder).mapped(pid);
+        }
     }
 
     fn stop(&mut self) {
@@ -78,10 +87,45 @@ impl Source for Stacks {
             // If it panicked, the stacks that it had not unwound are missing, and are shown so.
             let _ = thread.join();
         }
+        // It keeps the programs loaded.
+        self.unwinder = None;
     }
 }
 
-/// State of the thread.
+/// The state that unwinds. It is consistent between any two stacks, also if one made it panic.
+fn locked(unwinder: &Mutex<Unwinder>) -> MutexGuard<'_, Unwinder> {
+    unwinder.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The thread: unwinds what comes through the ring until the recording is over and the ring is
+/// empty.
+fn run(unwinder: &Mutex<Unwinder>, mut ring: Ring, over: &AtomicBool) {
+    let limit = Timespec::try_from(LOOK).ok();
+    let mut end: Option<Instant> = None;
+    loop {
+        // Asked before the ring is read: what comes before the end is unwound.
+        let is_over = over.load(Ordering::Acquire);
+        if is_over {
+            end = Instant::now().checked_add(REST);
+        }
+        while let Some(record) = ring.next() {
+            if end.is_some_and(|end| Instant::now() > end) {
+                break;
+            }
+            if let Ok(copy) = StackCopy::ref_from_bytes(&record) {
+                locked(unwinder).unwind(copy);
+            }
+        }
+        if is_over {
+            return;
+        }
+        let mut ready = [PollFd::new(&ring, PollFlags::IN)];
+        // An interrupted wait is a short one.
+        let _ = poll(&mut ready, limit.as_ref());
+    }
+}
+
+/// What unwinds.
 struct Unwinder {
     calls: Arc<Calls>,
     sender: CommandSender,
@@ -89,43 +133,43 @@ struct Unwinder {
     known: Known,
 }
 
-impl Unwinder {
-    /// Unwinds what comes through the ring until the recording is over and the ring is empty.
-    fn run(mut self, mut ring: Ring, over: &AtomicBool) {
-        let limit = Timespec::try_from(LOOK).ok();
-        let mut end: Option<Instant> = None;
-        loop {
-            // Asked before the ring is read: what comes before the end is unwound.
-            let is_over = over.load(Ordering::Acquire);
-            if is_over {
-                end = Instant::now().checked_add(REST);
-            }
-            while let Some(record) = ring.next() {
-                if end.is_some_and(|end| Instant::now() > end) {
-                    break;
-                }
-                if let Ok(copy) = StackCopy::ref_from_bytes(&record) {
-                    self.unwind(copy);
-                }
-            }
-            if is_over {
-                return;
-            }
-            let mut ready = [PollFd::new(&ring, PollFlags::IN)];
-            // An interrupted wait is a short one.
-            let _ = poll(&mut ready, limit.as_ref());
-        }
+impl std::fmt::Debug for Unwinder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Unwinder").finish_non_exhaustive()
     }
+}
 
+impl Unwinder {
     fn unwind(&mut self, copy: &StackCopy) {
+        // Until a new stack is unwound, each call copies it again.
+        let is_valid = self.images.is_valid(copy);
+        let recognised = is_valid.then(|| self.known.recognised(copy, &self.calls));
+        if let Some(number) = recognised.flatten() {
+            self.sender.meta(known::same(copy, number).into());
+            return;
+        }
         let found = self
             .images
             .unwind(copy, DEEPEST, &mut |meta| self.sender.meta(meta));
+        self.forget();
         let (stack, number) = self.known.number(copy, &found);
         self.sender.meta(stack.into());
         if let Some((key, site)) = self.known.site(copy, &found, number) {
             // Otherwise the stack is copied again.
             let _ = self.calls.add_site(&key, &site);
+        }
+    }
+
+    /// Reads what a process has mapped.
+    fn mapped(&mut self, pid: u32) {
+        self.images.map(pid, clocks::now());
+        self.forget();
+    }
+
+    /// Forgets the stacks of processes whose code may be another now.
+    fn forget(&mut self) {
+        for pid in self.images.take_changed() {
+            self.known.forget(pid, &self.calls);
         }
     }
 }

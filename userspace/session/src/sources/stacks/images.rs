@@ -1,23 +1,33 @@
 //! What processes have mapped.
 
-use std::collections::HashMap;
+use std::{
+    collections::{HashMap, HashSet},
+    ops::Range,
+};
 
 use foldhash::fast::RandomState;
-use gputrace_abi::stack::{PAGE, STACK_POINTER, StackCopy};
+use gputrace_abi::stack::StackCopy;
 use gputrace_capture::{
     Meta,
     stack::{CodeFile, Frame, StackEnd},
 };
 use gputrace_collect::clocks;
+use gputrace_files::target::RegularFile;
 use gputrace_tracee::process::{self, MappedFile};
 use gputrace_unwind::{Dependencies, End, Module, Modules, Registers, Stack, Unwound};
 use object::ReadCache;
+
+use super::known;
 
 /// Maximum number of processes whose memory maps are remembered; beyond that all are read again.
 const PROCESSES: usize = 4096;
 
 /// Maximum size of all tables together, bytes. Further files are as if they had none.
 const TABLES: usize = 1 << 30;
+
+/// Maximum number of files that are kept open until a stack leads through them. Further ones can only
+/// be read while a process lives that has them mapped.
+const OPEN: usize = 512;
 
 /// An unwound stack.
 pub(super) struct Found {
@@ -33,28 +43,47 @@ pub(super) struct Found {
 type FileKey = (u64, u64);
 
 /// A file with code.
-struct Known {
-    number: u32,
-    /// `None` if it cannot be read or has no tables.
-    module: Option<Module>,
+enum File {
+    /// No stack has led through it yet. `None` if it could not be opened, or too many are open.
+    Unread(MappedFile, Option<RegularFile>),
+    /// Its number, and its tables; `None` if it cannot be read or has none.
+    Read(u32, Option<Module>),
+}
+
+/// A part of a file that a process has mapped as code.
+#[derive(PartialEq, Eq, Hash)]
+struct Mapped {
+    range: Range<u64>,
+    /// File offset of its first byte.
+    offset: u64,
+    file: FileKey,
 }
 
 /// A process.
 #[derive(Default)]
 struct Image {
+    mapped: HashSet<Mapped, RandomState>,
+    /// The part of it that stacks have led through.
     modules: Modules,
     /// When its memory map was read, ns `CLOCK_BOOTTIME`; 0: not yet.
     read: u64,
+    /// What was mapped before this time may be gone, ns `CLOCK_BOOTTIME`.
+    valid_since: u64,
     has_ended: bool,
 }
 
 /// The files and processes in which stacks were found.
 #[derive(Default)]
 pub(super) struct Images {
-    files: HashMap<FileKey, Known, RandomState>,
+    files: HashMap<FileKey, File, RandomState>,
+    /// Number of files whose tables were read.
+    numbers: u32,
+    /// Number of files that are open.
+    open: usize,
     /// Size of all tables, bytes.
     size: usize,
     processes: HashMap<u32, Image, RandomState>,
+    changed: Vec<u32>,
 }
 
 impl Images {
@@ -65,72 +94,124 @@ impl Images {
         most: usize,
         tell: &mut dyn FnMut(Meta),
     ) -> Found {
-        if self.processes.len() >= PROCESSES && !self.processes.contains_key(&copy.pid) {
-            self.processes.clear();
+        loop {
+            let unwound = self.walk(copy, most);
+            let Stack { frames, end } = &unwound.stack;
+            let last = frames.last().map(gputrace_unwind::Frame::within);
+            let more = match (end, last) {
+                (End::UnknownCode, Some(last)) => self.learn(copy, last, tell),
+                _ => false,
+            };
+            if !more {
+                return self.found(copy.pid, unwound);
+            }
         }
-        let mut unwound = self.walk(copy, most);
-        // The process may have mapped a file since its memory map was read.
-        let is_unknown = unwound.stack.end == End::UnknownCode;
-        let image = self.processes.entry(copy.pid).or_default();
-        if is_unknown && image.read < copy.time {
-            self.read(copy.pid, tell);
-            unwound = self.walk(copy, most);
+    }
+
+    /// Learns what the process has mapped at an address. Returns whether there is something new.
+    fn learn(&mut self, copy: &StackCopy, address: u64, tell: &mut dyn FnMut(Meta)) -> bool {
+        if !self.is_valid(copy) {
+            return false;
         }
-        self.found(copy.pid, unwound)
+        if self.add(copy.pid, address, tell) {
+            return true;
+        }
+        // The process may have mapped it since its memory map was read.
+        let read = self.processes.get(&copy.pid).map_or(0, |image| image.read);
+        if read >= copy.time {
+            return false;
+        }
+        self.map(copy.pid, copy.time);
+        self.add(copy.pid, address, tell)
+    }
+
+    /// Whether what is known of the process's code was so when the stack was copied.
+    pub(super) fn is_valid(&self, copy: &StackCopy) -> bool {
+        let image = self.processes.get(&copy.pid);
+        image.is_none_or(|image| image.valid_since <= copy.time)
+    }
+
+    /// Processes in which code has been unmapped since the last call.
+    pub(super) fn take_changed(&mut self) -> Vec<u32> {
+        std::mem::take(&mut self.changed)
+    }
+
+    /// Adds the file that a process has mapped at an address to its modules. Returns whether it was
+    /// added.
+    fn add(&mut self, pid: u32, address: u64, tell: &mut dyn FnMut(Meta)) -> bool {
+        let Some(image) = self.processes.get_mut(&pid) else {
+            return false;
+        };
+        let Some(mapped) = image.mapped.iter().find(|one| one.range.contains(&address)) else {
+            return false;
+        };
+        let Some(file) = self.files.get_mut(&mapped.file) else {
+            return false;
+        };
+        if let File::Unread(found, opened) = file {
+            self.numbers += 1;
+            self.open -= usize::from(opened.is_some());
+            let opened = opened.take().or_else(|| open(pid, found));
+            let (module, described) = examine(found, opened.as_ref(), self.numbers);
+            tell(described.into());
+            let module = module.filter(|module| self.size + module.size() <= TABLES);
+            self.size += module.as_ref().map_or(0, Module::size);
+            *file = File::Read(self.numbers, module);
+        }
+        let File::Read(number, Some(module)) = file else {
+            return false;
+        };
+        let Mapped { range, offset, .. } = mapped;
+        image
+            .modules
+            .add(range.clone(), *offset, module.clone(), *number)
     }
 
     fn walk(&self, copy: &StackCopy, most: usize) -> Unwound {
         let nothing = Modules::default();
         let image = self.processes.get(&copy.pid);
+        let image = image.filter(|image| image.valid_since <= copy.time);
         let modules = image.map_or(&nothing, |image| &image.modules);
-        let [_, _, pointer, ..] = copy.registers;
-        debug_assert_eq!(STACK_POINTER, 2);
-        let begin = pointer & !(PAGE as u64 - 1);
-        let copied = usize::try_from(copy.pages).unwrap_or_default() * PAGE;
-        let copied = copy.memory.get(..copied).unwrap_or_default();
         modules.unwind(&Registers(copy.registers), most, |address| {
-            let at = usize::try_from(address.checked_sub(begin)?).ok()?;
-            let word = copied.get(at..at.checked_add(8)?)?;
-            word.try_into().ok().map(u64::from_ne_bytes)
+            known::word(copy, address)
         })
     }
 
-    /// Reads the memory map of a process.
-    fn read(&mut self, pid: u32, tell: &mut dyn FnMut(Meta)) {
+    /// Reads the memory map of a process, and opens the files that are new. If something that it had
+    /// mapped is gone, copies from before `since` (ns `CLOCK_BOOTTIME`) cannot be unwound any more.
+    pub(super) fn map(&mut self, pid: u32, since: u64) {
+        if self.processes.len() >= PROCESSES && !self.processes.contains_key(&pid) {
+            self.processes.clear();
+        }
         let now = clocks::now();
-        let mapped = process::code_mappings(pid);
+        let found = process::code_mappings(pid);
         let image = self.processes.entry(pid).or_default();
         image.read = now;
-        let Ok(mapped) = mapped else {
+        let Ok(found) = found else {
             image.has_ended = process::has_ended(pid);
             return;
         };
-        // What it had mapped before may be gone.
-        image.modules = Modules::default();
         image.has_ended = false;
-        for (mapping, file) in mapped {
-            let next = self.files.len() as u32 + 1;
-            let known = self
-                .files
-                .entry((file.device, file.inode))
-                .or_insert_with(|| {
-                    let (module, described) = examine(pid, &file, next);
-                    tell(described.into());
-                    let module = module.filter(|module| self.size + module.size() <= TABLES);
-                    self.size += module.as_ref().map_or(0, Module::size);
-                    Known {
-                        number: next,
-                        module,
-                    }
-                });
-            if let Some(module) = &known.module {
-                let range = mapping.start..mapping.end;
-                // A mapping that is not one of the file's segments has no rules.
-                image
-                    .modules
-                    .add(range, mapping.offset, module.clone(), known.number);
-            }
+        let mut mapped = HashSet::with_capacity_and_hasher(found.len(), RandomState::default());
+        for (mapping, file) in found {
+            let key = (file.device, file.inode);
+            mapped.insert(Mapped {
+                range: mapping.start..mapping.end,
+                offset: mapping.offset,
+                file: key,
+            });
+            self.files.entry(key).or_insert_with(|| {
+                let opened = (self.open < OPEN).then(|| open(pid, &file)).flatten();
+                self.open += usize::from(opened.is_some());
+                File::Unread(file, opened)
+            });
         }
+        if !image.mapped.is_subset(&mapped) {
+            image.modules = Modules::default();
+            image.valid_since = since;
+            self.changed.push(pid);
+        }
+        image.mapped = mapped;
     }
 
     fn found(&self, pid: u32, unwound: Unwound) -> Found {
@@ -170,28 +251,23 @@ impl Images {
     }
 }
 
+/// Opens a file that a process has mapped.
+fn open(pid: u32, file: &MappedFile) -> Option<RegularFile> {
+    process::locate_mapped(pid, file).ok()?.open().ok()
+}
+
 /// Reads the tables of a file, and describes it.
-fn examine(pid: u32, file: &MappedFile, number: u32) -> (Option<Module>, CodeFile) {
+fn examine(
+    file: &MappedFile,
+    opened: Option<&RegularFile>,
+    number: u32,
+) -> (Option<Module>, CodeFile) {
+    let module = opened.and_then(|opened| Module::read(&ReadCache::new(opened.file())).ok());
+    let build_id = module.as_ref().and_then(Module::build_id);
     let described = CodeFile {
         number,
         path: file.path.to_string_lossy().into_owned(),
-        build_id: None,
-    };
-    let opened = process::locate_mapped(pid, file)
-        .ok()
-        .and_then(|place| place.open().ok());
-    let Some(opened) = opened else {
-        return (None, described);
-    };
-    let cache = ReadCache::new(opened.file());
-    let module = Module::read(&cache).ok();
-    let build_id = module
-        .as_ref()
-        .and_then(Module::build_id)
-        .map(str::to_owned);
-    let described = CodeFile {
-        build_id,
-        ..described
+        build_id: build_id.map(str::to_owned),
     };
     (module, described)
 }

@@ -3,8 +3,11 @@
 use std::collections::HashMap;
 
 use foldhash::fast::RandomState;
-use gputrace_abi::stack::{SITE_WORDS, STACK_POINTER, Site, SiteKey, SiteWord, StackCopy, WAYS};
+use gputrace_abi::stack::{
+    PAGE, SITE_WORDS, STACK_POINTER, Site, SiteKey, SiteWord, StackCopy, WAYS,
+};
 use gputrace_capture::stack::{Frame, Stack, StackEnd};
+use gputrace_loader::calls::Calls;
 use gputrace_unwind::Register;
 use zerocopy::FromZeros as _;
 
@@ -34,24 +37,56 @@ impl Known {
         }
         let key = (copy.pid, found.frames.clone(), found.end);
         let number = *self.stacks.entry(key).or_insert(copy.stack);
-        let stack = Stack {
-            number: copy.stack,
-            pid: copy.pid,
-            ..Stack::default()
-        };
         let stack = if number == copy.stack {
             Stack {
+                number,
+                pid: copy.pid,
                 frames: found.frames.clone(),
                 end: found.end,
-                ..stack
+                ..Stack::default()
             }
         } else {
-            Stack {
-                same_as: Some(number),
-                ..stack
-            }
+            same(copy, number)
         };
         (stack, number)
+    }
+
+    /// The number under which the programs tell the stack by now; `None` if they do not.
+    pub(super) fn recognised(&self, copy: &StackCopy, calls: &Calls) -> Option<u32> {
+        let pointer = copy.registers.get(STACK_POINTER).copied()?;
+        let return_address = word(copy, pointer)?;
+        let ways = self.sites.get(&(copy.pid, pointer, return_address))?.len();
+        let sites = (0..ways as u32).filter_map(|way| {
+            let key = SiteKey {
+                pid: copy.pid,
+                way,
+                pointer,
+                return_address,
+            };
+            calls.site(&key).ok().flatten()
+        });
+        let mut same = sites.filter(|site| is_same(site, copy));
+        Some(same.next()?.stack)
+    }
+
+    /// Forgets the stacks of a process, because the code at their addresses may be another now.
+    pub(super) fn forget(&mut self, gone: u32, calls: &Calls) {
+        self.stacks.retain(|(pid, ..), _| *pid != gone);
+        self.sites.retain(|(pid, pointer, return_address), ways| {
+            if *pid != gone {
+                return true;
+            }
+            for way in 0..ways.len() as u32 {
+                // One that is not there has been evicted.
+                let _ = calls.remove_site(&SiteKey {
+                    pid: gone,
+                    way,
+                    pointer: *pointer,
+                    return_address: *return_address,
+                });
+            }
+            false
+        });
     }
 
     /// How the programs tell the stack; `None` if it depends on too much.
@@ -106,4 +141,38 @@ impl Known {
         };
         Some((key, site))
     }
+}
+
+/// The document for a copied stack that has been written under another number.
+pub(super) fn same(copy: &StackCopy, number: u32) -> Stack {
+    Stack {
+        number: copy.stack,
+        pid: copy.pid,
+        same_as: Some(number),
+        ..Stack::default()
+    }
+}
+
+/// A word of the memory that was copied.
+pub(super) fn word(copy: &StackCopy, address: u64) -> Option<u64> {
+    let begin = copy.registers.get(STACK_POINTER)? & !(PAGE as u64 - 1);
+    let copied = usize::try_from(copy.pages).ok()?.checked_mul(PAGE)?;
+    let at = usize::try_from(address.checked_sub(begin)?).ok()?;
+    let word = copy.memory.get(..copied)?.get(at..at.checked_add(8)?)?;
+    word.try_into().ok().map(u64::from_ne_bytes)
+}
+
+/// Whether everything that the stack of a site depends on is the same in a copy.
+fn is_same(site: &Site, copy: &StackCopy) -> bool {
+    let Some(pointer) = copy.registers.get(STACK_POINTER) else {
+        return false;
+    };
+    let registers = site.registers.iter().zip(&copy.registers).enumerate();
+    let words = site.memory.iter().take(site.words.into());
+    registers
+        .filter(|(at, _)| site.depends_on & 1 << at != 0)
+        .all(|(_, (known, now))| known == now)
+        && words
+            .map(|one| (one.value, word(copy, pointer.wrapping_add(one.offset))))
+            .all(|(known, now)| now == Some(known))
 }
