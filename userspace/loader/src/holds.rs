@@ -78,6 +78,22 @@ impl Holds {
         entries.collect()
     }
 
+    /// A thread that has been seized, with the state that its hold has now: the program that kept the
+    /// CPU busy may have given up since the hold was read, and the thread may have gone on.
+    #[must_use]
+    pub fn after_seizing(&self, held: Held) -> Held {
+        let now = self.lookup(&held.id.to_ne_bytes());
+        let waits = now
+            .is_some_and(|hold| hold.begin == held.hold.begin && hold.state == hold_state::WAITS);
+        let state = if waits {
+            hold_state::WAITS
+        } else {
+            hold_state::GOES_ON
+        };
+        let hold = Hold { state, ..held.hold };
+        Held { hold, ..held }
+    }
+
     /// Lets a seized thread leave the eBPF program. It is not an error if the thread has left
     /// already.
     pub fn release(&self, held: Held) {
@@ -98,11 +114,13 @@ impl Holds {
     #[must_use]
     pub fn forget(&self, id: u64, begin: u64) -> bool {
         let key = id.to_ne_bytes();
-        let Some(hold) = self.lookup(&key).filter(|hold| hold.begin <= begin) else {
+        if self.lookup(&key).is_none_or(|hold| hold.begin > begin) {
             return false;
-        };
-        let is_gone = self.map.delete(&key).is_ok();
-        is_gone && hold.state == hold_state::WAITS
+        }
+        // In one step: the program that keeps the CPU busy may give up just now.
+        let last = self.map.lookup_and_delete(&key).ok().flatten();
+        let last = last.and_then(|value| Hold::read_from_bytes(&value).ok());
+        last.is_some_and(|hold| hold.state == hold_state::WAITS)
     }
 
     /// A newer hold of the same thread that nobody has seized it for.

@@ -69,7 +69,10 @@ impl Recorder<'_> {
             Released::InTime => {}
             Released::Late(late) if is_missed => self.tell_late(task.pid, late),
             Released::Unheld if is_missed => self.tell_missed(task.pid, since),
-            Released::Unheld if !found.any && is_launched && task.op == task_op::LINKER => {
+            // A thread that is seized while it ends has no memory any more.
+            Released::Late(_) | Released::Unheld
+                if !found.any && is_launched && task.op == task_op::LINKER =>
+            {
                 self.tell_ended(task.pid);
             }
             Released::Late(_) | Released::Unheld => {}

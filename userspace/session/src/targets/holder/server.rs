@@ -174,6 +174,7 @@ impl Server<'_> {
                 continue;
             }
             if seize(held.tid(), held.hold.exits != 0) {
+                let held = self.holds.after_seizing(held);
                 let after = Duration::from_nanos(after);
                 self.held.push(Seized { held, after });
                 self.holds.release(held);
