@@ -17,13 +17,15 @@ use gputrace_loader::calls::{BackendChoice, Calls};
 use libbpf_rs::{MapCore as _, MapFlags, MapHandle, MapType};
 
 /// Maps whose entries are created by gputrace instead of targets, or that have no contents.
-const FIXED: [&str; 9] = [
+const FIXED: [&str; 11] = [
     "BUSY",
     "CALLS_FOR_HOLD",
+    "COPIED",
     "COUNTERS",
     "EMPTY_THREAD",
     "HELPERS",
     "NO_PROGRAMS",
+    "STACK_PROGRAMS",
     "STEPS",
     "THREADS_HELD",
     "TRIED",
@@ -90,7 +92,8 @@ fn full_maps_forget_and_take_what_is_new() {
             "QUEUES",
             "READ_LOADS",
             "SIGNALLING",
-            "SIGNALS"
+            "SIGNALS",
+            "SITES"
         ]
     );
     for (name, map) in forgetting {
