@@ -156,12 +156,7 @@ impl Bench {
     pub fn attach_with_full_rings(&self, outputs: &Outputs, threads: usize) -> String {
         let mut program = self.start(&["synthetic/synthetic", "block", &threads.to_string()]);
         // One ring has to take all, however many processors there are.
-        let cpus = sched_getaffinity(None).expect("this thread's processors");
-        let first = (0..CpuSet::MAX_CPU).find(|cpu| cpus.is_set(*cpu));
-        let mut one = CpuSet::new();
-        one.set(first.unwrap_or_default());
-        let pid = Pid::from_raw(program.pid().cast_signed());
-        sched_setaffinity(pid, &one).expect("a processor of this thread's");
+        keep_on_one_processor(&program);
         let mut gputrace = self.attach(outputs, &["--ring-size", "4KiB"], &[program.pid()]);
         gputrace.signal(Signal::STOP);
         program.send("go");
@@ -299,6 +294,20 @@ pub fn ring_size(each: usize, all: usize) -> String {
     let size = (all / cpus).clamp(1, each);
     // A power of two, as the kernel requires.
     format!("{}MiB", 1 << size.ilog2())
+}
+
+/// Keeps a program on one processor, so that one ring takes what it does, in order: its first thread
+/// and those that start from now on.
+///
+/// # Panics
+/// If the program has ended.
+pub fn keep_on_one_processor(program: &Running) {
+    let cpus = sched_getaffinity(None).expect("this thread's processors");
+    let first = (0..CpuSet::MAX_CPU).find(|cpu| cpus.is_set(*cpu));
+    let mut one = CpuSet::new();
+    one.set(first.unwrap_or_default());
+    let pid = Pid::from_raw(program.pid().cast_signed());
+    sched_setaffinity(pid, &one).expect("a processor of this thread's");
 }
 
 /// The binary under test.

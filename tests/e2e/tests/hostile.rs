@@ -8,7 +8,7 @@ use gputrace_abi::counters::DropReason;
 use gputrace_capture::meta::EndReason;
 use gputrace_e2e::{
     Bench, Running, Trace,
-    bench::{self, figure},
+    bench::{self, figure, keep_on_one_processor},
     process::{PATIENCE, eventually},
     trace::is_finished,
 };
@@ -173,22 +173,28 @@ fn threads_that_have_returned_take_no_room() {
 
 #[test]
 fn a_queue_that_lies_takes_its_share_only() {
+    const DOORBELLS: u64 = 20;
     let Some(bench) = Bench::privileged() else {
         return;
     };
-    let mut program = start(&bench, &["queue", "20"], Some(NOBODY));
+    let mut program = start(&bench, &["queue", &DOORBELLS.to_string()], Some(NOBODY));
+    // If a later doorbell were read first, the packets before it would be one gap, of which only
+    // the first 65,536 are counted.
+    keep_on_one_processor(&program);
     let trace = record(&bench, &mut program, &["--kernel-trace"], |program| {
         program.send("");
         program.wait_for_stdout("done");
     });
     let size = fs::metadata(bench.outputs(0).capture()).unwrap().len();
     assert!(size < 40 << 20, "a capture of {size} bytes");
+    let total = trace.final_ledger().total();
+    // The first doorbell is for one packet, each of the others for 65,536.
+    assert_eq!(total.seen, 1 + (DOORBELLS - 1) * 65_536, "{total:?}");
     // What the ring holds no more when it is read is lost for another reason.
     let unreadable = trace.lost(DropReason::MemoryUnreadable);
     assert!(
         trace.lost(DropReason::ProcessLimit) + unreadable > 1 << 20 && unreadable < 1 << 18,
-        "{:?}",
-        trace.final_ledger().total()
+        "{total:?}"
     );
     let pid = program.pid().to_string();
     let told = trace
