@@ -1,10 +1,10 @@
 //! Stacks: who called a traced function.
 //!
 //! A program at the entry of a function looks the stack up in the map `SITES`, by the process, the
-//! stack pointer and the return address. A [`Site`] says which words of the stack, and which
-//! registers, a stack depends on that has been unwound before. If all are the same, so is the stack.
-//! Otherwise the program copies the upper part of the stack ([`StackCopy`]) into the ring `STACKS`,
-//! and user space unwinds it and adds a [`Site`].
+//! stack pointer and the return address. A [`Site`] is a stack that has been unwound before: it
+//! says which words of memory, and which registers, it depends on. If all are the same, so is the
+//! stack. Otherwise the program copies the upper part of the stack ([`StackCopy`]) into the ring
+//! `STACKS`, and user space unwinds it and adds a [`Site`].
 //!
 //! Either way the call gets the number of a stack ([`StackUse`]).
 

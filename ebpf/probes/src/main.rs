@@ -19,7 +19,8 @@
 //! Modules use each other in one direction:
 //!
 //! ```text
-//! calls -> stacks -> roles -> packets, copies -> agents, signals -> hit, frames -> cookie, ring, maps
+//! calls -> stacks -> roles -> packets, copies -> agents, signals
+//!     -> hit, frames -> cookie, ring, maps
 //! ```
 //!
 //! Rules that keep the accounts exact:

@@ -66,8 +66,8 @@ pub(crate) fn look_at_stack(context: &impl EbpfContext) {
     unsafe { STACK_PROGRAMS.tail_call(context, 0) };
 }
 
-/// Goes on at the entry of a function after `call_enter`: finds the number of the stack, and reports
-/// the GPU's work.
+/// Goes on at the entry of a function after `call_enter`: finds the number of the stack, and
+/// reports the GPU's work.
 #[uprobe]
 pub(crate) fn stack_enter(ctx: ProbeContext) -> Option<()> {
     if over(&ctx) {

@@ -1,7 +1,7 @@
 //! Who called traced functions.
 //!
-//! A record of kind [`STACK`](gputrace_abi::record::kind::STACK) gives a call the number of a stack.
-//! The stack itself follows, maybe later; if it does not, it was lost.
+//! A record of kind [`STACK`](gputrace_abi::record::kind::STACK) gives a call the number of a
+//! stack. The stack itself follows, maybe later; if it does not, it was lost.
 
 use serde::{Deserialize, Serialize};
 
@@ -48,7 +48,7 @@ pub enum StackEnd {
     NoRules,
     /// Code whose rules are damaged or not supported.
     UnsupportedRules,
-    /// Nothing can be said: the rules lead back.
+    /// Rules for unwinding that lead back to where they started.
     Loop,
     /// The process had ended before its memory map could be read.
     ProcessEnded,

@@ -1,5 +1,5 @@
-//! Folded stacks: one line per stack, its frames joined by `;`, and a number. Flame graph tools read
-//! this: inferno, speedscope, flamegraph.pl.
+//! Folded stacks: one line per stack, its frames joined by `;`, and a number. Flame graph tools
+//! read this: inferno, speedscope, flamegraph.pl.
 //!
 //! | file | innermost frame | number |
 //! |---|---|---|
@@ -7,9 +7,9 @@
 //! | `NAME_calls.folded` | function | calls |
 //! | `NAME_call_time.folded` | function | time in calls, ns |
 //!
-//! The outermost frame is the process. What has no stack has a frame in brackets that says why. Only
-//! times that are drawn are counted, as in all formats, so the sum of `NAME_gpu_time.folded` is that
-//! of the kernels and copies in the summary.
+//! The outermost frame is the process. What has no stack has a frame in brackets that says why.
+//! Only times that are drawn are counted, as in all formats, so the sum of `NAME_gpu_time.folded`
+//! is that of the kernels and copies in the summary.
 
 use std::{
     collections::{BTreeMap, HashMap},

@@ -23,8 +23,8 @@ const NOTICES: usize = 256;
 /// Number of processes that ended last, whose late descriptions are not remembered.
 const ENDED: usize = 1 << 10;
 
-/// Number of readings of each GPU's clock that are remembered: two, so that the pace of the clock at
-/// the begin of what is kept is known.
+/// Number of readings of each GPU's clock that are remembered: two, so that the pace of the clock
+/// at the begin of what is kept is known.
 const CLOCKS: usize = 2;
 
 /// Identifies what a process has on its GPUs.

@@ -151,8 +151,8 @@ fn copy<S: Sink>(
     Ok(())
 }
 
-/// The first metadata of a dump: that of the recording, with the clocks as they were at the begin of
-/// the dump.
+/// The first metadata of a dump: that of the recording, with the clocks as they were at the begin
+/// of the dump.
 fn recording(ring: &Ring, about: Dump) -> Recording {
     let clocks = ring.base.clocks().unwrap_or(ring.recording().clocks);
     // Differences, because the clocks run at nearly the same pace. A dump has further readings.

@@ -78,8 +78,8 @@ impl Holds {
         entries.collect()
     }
 
-    /// A thread that has been seized, with the state that its hold has now: the program that kept the
-    /// CPU busy may have given up since the hold was read, and the thread may have gone on.
+    /// The hold of a seized thread with its present state. The eBPF program that kept the CPU busy
+    /// may have given up since the hold was read; then the thread may have gone on.
     #[must_use]
     pub fn after_seizing(&self, held: Held) -> Held {
         let now = self.lookup(&held.id.to_ne_bytes());
@@ -109,8 +109,8 @@ impl Holds {
         let _ = self.map.update(&key, released.as_bytes(), MapFlags::EXIST);
     }
 
-    /// A hold is over: forgets it, so that nobody seizes the thread any more. Returns whether the thread
-    /// still waited in its program, which it leaves now.
+    /// A hold is over: forgets it, so that nobody seizes the thread any more. Returns whether the
+    /// thread still waited in its program, which it leaves now.
     #[must_use]
     pub fn forget(&self, id: u64, begin: u64) -> bool {
         let key = id.to_ne_bytes();

@@ -56,7 +56,8 @@ fn down(depth: u32, truth: &mut Vec<Vec<u64>>) -> u64 {
     black_box(traced(1))
 }
 
-/// Calls the traced function at these depths, in a thread of its own. Returns who called, by libgcc.
+/// Calls the traced function at these depths, in a thread of its own. Returns who called, by
+/// libgcc.
 fn called(depths: &'static [u32]) -> Vec<Vec<u64>> {
     let all = move || {
         let mut truth = Vec::new();

@@ -40,7 +40,8 @@ pub enum ModuleError {
     TooLarge(u64),
 }
 
-/// The tables of a file by which stacks are unwound. They do not depend on where the file is mapped.
+/// The tables of a file by which stacks are unwound. They do not depend on where the file is
+/// mapped.
 #[derive(Clone)]
 pub struct Module {
     header: Arc<ParsedEhFrameHdr<Bytes>>,
@@ -103,8 +104,8 @@ impl Module {
         self.build_id.as_deref()
     }
 
-    /// What is added to the file's own addresses if its bytes from `offset` on are mapped at `start`
-    /// as code. `None` if the file has no code there.
+    /// What is added to the file's own addresses if its bytes from `offset` on are mapped at
+    /// `start` as code. `None` if the file has no code there.
     fn bias(&self, start: u64, offset: u64) -> Option<u64> {
         // A mapping begins at a page, its segment maybe later.
         let segment = self.code.iter().find(|(begin, size, _)| {

@@ -255,7 +255,8 @@ fn set<M>(walk: &mut Walk<'_, M>, register: Register, known: Option<Known>) {
     }
 }
 
-/// Goes from a frame to its caller by the frame's rules. `address` is as the file numbers addresses.
+/// Goes from a frame to its caller by the frame's rules. `address` is as the file numbers
+/// addresses.
 fn step<M: FnMut(u64) -> Option<u64>>(
     walk: &mut Walk<'_, M>,
     module: &Module,

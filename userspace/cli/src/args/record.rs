@@ -129,8 +129,8 @@ pub(crate) struct RecordArgs {
           value_parser = clap::value_parser!(u32).range(1..=100), help_heading = "What to trace")]
     pub(crate) counters: Option<u32>,
 
-    /// Also record who called: the stacks of calls that launch work (launch), allocate (alloc), wait
-    /// (sync), or of all calls [default: launch,alloc,sync].
+    /// Also record who called: the stacks of calls that launch work (launch), allocate (alloc),
+    /// wait (sync), or of all calls [default: launch,alloc,sync].
     #[arg(long, value_name = "CALLS", num_args = 0..=1, require_equals = true, value_delimiter = ',',
           default_missing_value = "launch,alloc,sync", help_heading = "What to trace")]
     pub(crate) stacks: Option<Vec<StackedCalls>>,

@@ -2,8 +2,8 @@
 //! ([`Ring`]), the other looks in its events for what dumps are made for ([`Watch`]).
 //!
 //! The capture is an unnamed file in the directory of the dumps. What is not kept any more is given
-//! back to the file system, so that the file takes no more space than is kept, and what has not been
-//! read yet. A dump is written from there; meanwhile the recording goes on.
+//! back to the file system, so that the file takes no more space than is kept, and what has not
+//! been read yet. A dump is written from there; meanwhile the recording goes on.
 
 use std::{
     cell::RefCell,

@@ -87,8 +87,8 @@ pub(crate) async fn news(flight: &mut Option<FlightRecorder>) -> News {
 }
 
 impl FlightRecorder {
-    /// A flight recorder whose dumps go into `directory`; `name` begins their names. `on_dump` is run
-    /// for each.
+    /// A flight recorder whose dumps go into `directory`; `name` begins their names. `on_dump` is
+    /// run for each.
     pub(crate) fn new(
         request: FlightRequest,
         threads: Flight,

@@ -25,8 +25,8 @@ const PROCESSES: usize = 4096;
 /// Maximum size of all tables together, bytes. Further files are as if they had none.
 const TABLES: usize = 1 << 30;
 
-/// Maximum number of files that are kept open until a stack leads through them. Further ones can only
-/// be read while a process lives that has them mapped.
+/// Maximum number of files that are kept open. The tables of a file are read when a stack first has
+/// a frame in it. Files beyond this number can be read only while a process has them mapped.
 const OPEN: usize = 512;
 
 /// An unwound stack.
@@ -177,8 +177,9 @@ impl Images {
         })
     }
 
-    /// Reads the memory map of a process, and opens the files that are new. If something that it had
-    /// mapped is gone, copies from before `since` (ns `CLOCK_BOOTTIME`) cannot be unwound any more.
+    /// Reads the memory map of a process, and opens the files that are new. If something that it
+    /// had mapped is gone, copies from before `since` (ns `CLOCK_BOOTTIME`) cannot be unwound any
+    /// more.
     pub(super) fn map(&mut self, pid: u32, since: u64) {
         if self.processes.len() >= PROCESSES && !self.processes.contains_key(&pid) {
             self.processes.clear();

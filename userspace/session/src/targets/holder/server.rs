@@ -166,8 +166,8 @@ impl Server<'_> {
             if after > LATEST {
                 continue;
             }
-            // Where this process cannot be sure to be in time, the thread may sleep in a system call,
-            // and some of these fail when a tracer comes.
+            // Where this process cannot be sure to be in time, the thread may sleep in a system
+            // call, and some of these fail when a tracer comes.
             let may_sleep = !self.is_first && held.hold.state == hold_state::GOES_ON;
             if may_sleep && state_of_task(held.tid()) != Some(b'R') {
                 self.waiting = true;
@@ -242,7 +242,8 @@ fn is_stopped(pid: Pid) -> bool {
     state.is_some_and(|state| b"Tt".contains(&state))
 }
 
-/// Instruction and stack pointer of a thread that this process traces; `None` if it has not stopped.
+/// Instruction and stack pointer of a thread that this process traces; `None` if it has not
+/// stopped.
 fn registers(tid: u32) -> Option<(u64, u64)> {
     // SAFETY: plain numbers, for which zeros are valid.
     let mut registers: libc::user_regs_struct = unsafe { std::mem::zeroed() };
@@ -324,8 +325,8 @@ pub fn run_first() -> io::Result<()> {
         .unwrap_or_else(|_| Err(io::Error::other("the trial ended early")))
 }
 
-/// Traces a thread and makes it stop when it leaves the kernel or, if it `exits`, when it begins to.
-/// Returns false if that fails: most likely the other helper or another tracer has the thread
+/// Traces a thread and makes it stop when it leaves the kernel or, if it `exits`, when it begins
+/// to. Returns false if that fails: most likely the other helper or another tracer has the thread
 /// already, or a security module forbids it.
 fn seize(tid: u32, exits: bool) -> bool {
     // Only then: a thread with this option that somebody kills would not end at once.
