@@ -296,8 +296,8 @@ pub fn ring_size(each: usize, all: usize) -> String {
     format!("{}MiB", 1 << size.ilog2())
 }
 
-/// Keeps a program on one processor, so that one ring takes what it does, in order: its first thread
-/// and those that start from now on.
+/// Keeps a program on one processor, so that one ring takes what it does, in order. This covers its
+/// first thread and the threads that start from now on.
 ///
 /// # Panics
 /// If the program has ended.
