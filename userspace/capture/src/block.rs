@@ -90,7 +90,7 @@ meta_kinds! {
     Pasid(Pasid) from Pasid = PASID "pasid";
     /// A time without recording.
     Pause(Pause) from Pause = PAUSE "pause";
-    /// A file with code in which stacks have frames; comes before the first of these.
+    /// A file whose code appears in stacks; comes before the first of these.
     CodeFile(Box<CodeFile>) from CodeFile = CODE_FILE "code_file";
     /// A stack; may come after the calls that have it.
     Stack(Box<Stack>) from Stack = STACK "call_stack";

@@ -5,7 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// A file with code in which stacks have frames.
+/// A file whose code appears in stacks.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CodeFile {
     /// Number in the capture.
@@ -23,12 +23,25 @@ pub struct Frame {
     /// Number of the [`CodeFile`]; `None` if the code is in no file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub file: Option<u32>,
-    /// Where the frame goes on, as the file numbers addresses; in the process's memory if there is
-    /// no file.
+    /// Address at which the frame continues: in the file's own address space, or in the process's
+    /// memory if there is no file.
     pub address: u64,
     /// Whether a signal interrupted the frame there. Otherwise the instruction before is a call.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_interrupted: bool,
+}
+
+impl Frame {
+    /// An address within the instruction that the frame executes: its call, or the interrupted
+    /// instruction.
+    #[must_use]
+    pub const fn within(&self) -> u64 {
+        if self.is_interrupted {
+            self.address
+        } else {
+            self.address.saturating_sub(1)
+        }
+    }
 }
 
 /// What comes after the last frame of a stack.

@@ -1,4 +1,4 @@
-//! For which functions it matters who called them.
+//! Functions whose callers a user wants to know.
 
 use crate::{
     hip_memory::hip_allocation,
@@ -6,7 +6,7 @@ use crate::{
     memory::allocation,
 };
 
-/// A reason to know who called a function.
+/// What a function does, so that its caller matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Caller {
     /// It submits work to a GPU: kernels, copies, graphs, collectives.
@@ -23,7 +23,7 @@ const SUBMIT: [&str; 5] = ["hipMemcpy", "hipMemset", "hipDrvMemcpy", "nccl", "ms
 /// Beginnings of the names of HSA's functions that wait.
 const WAIT: [&str; 2] = ["hsa_signal_wait", "hsa_amd_signal_wait"];
 
-/// Why it matters who called a function; `None` if it does not.
+/// What a function does that makes its caller matter; `None` if it does nothing of the kind.
 #[must_use]
 pub fn caller(name: &str) -> Option<Caller> {
     let begins = |with: &[&str]| with.iter().any(|begin| name.starts_with(begin));

@@ -59,7 +59,7 @@ pub struct Request {
     pub tracepoint_rate: u64,
     /// How many times per second counters of GPUs and processes are read; `None`: never.
     pub counter_rate: Option<u32>,
-    /// Of which functions' calls the stacks are recorded; `None`: of none.
+    /// The functions whose calls get their stacks recorded; `None`: none.
     pub stacks: Option<StacksOf>,
     /// Where requests to the driver are traced; `None` chooses automatically.
     pub kfd_place: Option<Place>,
@@ -76,12 +76,12 @@ pub struct Request {
     pub command_line: Vec<String>,
 }
 
-/// Functions of whose calls the stacks are recorded, as far as they are traced.
+/// Which of the traced functions get the stacks of their calls recorded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StacksOf {
     /// All.
     All,
-    /// Those of which it matters for one of these reasons who calls them.
+    /// Those that do one of these things.
     Callers(Vec<Caller>),
 }
 

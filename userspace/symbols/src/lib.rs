@@ -83,11 +83,7 @@ impl Symbols {
     /// The name of a frame's function as people read it. Without a name: the file and the address
     /// in it, or the address.
     pub fn name(&mut self, frame: &Frame) -> String {
-        // The call is before the address at which the frame goes on.
-        let within = match frame.is_interrupted {
-            true => frame.address,
-            false => frame.address.saturating_sub(1),
-        };
+        let within = frame.within();
         let Some(number) = frame.file else {
             return format!("{within:#x}");
         };

@@ -3,7 +3,7 @@
 use clap::ValueEnum;
 use gputrace_session::{Caller, StacksOf};
 
-/// Calls of which the stacks are recorded.
+/// Calls whose stacks are recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum StackedCalls {
     /// Those that submit kernels, copies, graphs and collectives.

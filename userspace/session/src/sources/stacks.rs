@@ -101,13 +101,10 @@ fn locked(unwinder: &Mutex<Unwinder>) -> MutexGuard<'_, Unwinder> {
 /// empty.
 fn run(unwinder: &Mutex<Unwinder>, mut ring: Ring, over: &AtomicBool) {
     let limit = Timespec::try_from(LOOK).ok();
-    let mut end: Option<Instant> = None;
     loop {
         // Asked before the ring is read: what comes before the end is unwound.
         let is_over = over.load(Ordering::Acquire);
-        if is_over {
-            end = Instant::now().checked_add(REST);
-        }
+        let end = is_over.then(|| Instant::now() + REST);
         while let Some(record) = ring.next() {
             if end.is_some_and(|end| Instant::now() > end) {
                 break;

@@ -46,7 +46,7 @@ pub enum Event {
     CodeObject(Box<CodeObjectInfo>),
     /// A stream; comes before the first call and the first work that name it.
     Stream(StreamInfo),
-    /// A file with code in which stacks have frames; comes before the first of these.
+    /// A file whose code appears in stacks; comes before the first of these.
     CodeFile(Box<CodeFile>),
     /// A stack. In a whole capture it comes before the calls that have it; while the recording is
     /// running, maybe after them.

@@ -170,8 +170,9 @@ impl Images {
     fn walk(&self, copy: &StackCopy, most: usize) -> Unwound {
         let nothing = Modules::default();
         let image = self.processes.get(&copy.pid);
-        let image = image.filter(|image| image.valid_since <= copy.time);
-        let modules = image.map_or(&nothing, |image| &image.modules);
+        let modules = image
+            .filter(|_| self.is_valid(copy))
+            .map_or(&nothing, |image| &image.modules);
         modules.unwind(&Registers(copy.registers), most, |address| {
             known::word(copy, address)
         })

@@ -20,12 +20,38 @@ const STACKS: usize = 1 << 16;
 /// Number of bits of [`Site::depends_on`].
 const _: () = assert!(Register::ALL.len() <= u16::BITS as usize);
 
+/// Where a call comes from, as the programs look for its stack.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct Place {
+    pid: u32,
+    /// The stack pointer at the function's entry.
+    pointer: u64,
+    return_address: u64,
+}
+
+impl Place {
+    /// The key of one of the stacks that are known for the place.
+    fn key(self, way: u32) -> SiteKey {
+        let Self {
+            pid,
+            pointer,
+            return_address,
+        } = self;
+        SiteKey {
+            pid,
+            way,
+            pointer,
+            return_address,
+        }
+    }
+}
+
 /// The stacks that were written, and those that the programs can tell.
 #[derive(Default)]
 pub(super) struct Known {
     stacks: HashMap<(u32, Vec<Frame>, StackEnd), u32, RandomState>,
-    /// For process, stack pointer and return address: the stacks, by way.
-    sites: HashMap<(u32, u64, u64), Vec<u32>, RandomState>,
+    /// For each place: the stacks, by way.
+    sites: HashMap<Place, Vec<u32>, RandomState>,
 }
 
 impl Known {
@@ -55,16 +81,13 @@ impl Known {
     pub(super) fn recognised(&self, copy: &StackCopy, calls: &Calls) -> Option<u32> {
         let pointer = copy.registers.get(STACK_POINTER).copied()?;
         let return_address = word(copy, pointer)?;
-        let ways = self.sites.get(&(copy.pid, pointer, return_address))?.len();
-        let sites = (0..ways as u32).filter_map(|way| {
-            let key = SiteKey {
-                pid: copy.pid,
-                way,
-                pointer,
-                return_address,
-            };
-            calls.site(&key).ok().flatten()
-        });
+        let place = Place {
+            pid: copy.pid,
+            pointer,
+            return_address,
+        };
+        let ways = self.sites.get(&place)?.len() as u32;
+        let sites = (0..ways).filter_map(|way| calls.site(&place.key(way)).ok().flatten());
         let mut same = sites.filter(|site| is_same(site, copy));
         Some(same.next()?.stack)
     }
@@ -72,18 +95,13 @@ impl Known {
     /// Forgets the stacks of a process, because the code at their addresses may be another now.
     pub(super) fn forget(&mut self, gone: u32, calls: &Calls) {
         self.stacks.retain(|(pid, ..), _| *pid != gone);
-        self.sites.retain(|(pid, pointer, return_address), ways| {
-            if *pid != gone {
+        self.sites.retain(|place, ways| {
+            if place.pid != gone {
                 return true;
             }
             for way in 0..ways.len() as u32 {
                 // One that is not there has been evicted.
-                let _ = calls.remove_site(&SiteKey {
-                    pid: gone,
-                    way,
-                    pointer: *pointer,
-                    return_address: *return_address,
-                });
+                let _ = calls.remove_site(&place.key(way));
             }
             false
         });
@@ -114,10 +132,12 @@ impl Known {
                 value: *value,
             };
         }
-        let ways = self
-            .sites
-            .entry((copy.pid, pointer, found.return_address))
-            .or_default();
+        let place = Place {
+            pid: copy.pid,
+            pointer,
+            return_address: found.return_address,
+        };
+        let ways = self.sites.entry(place).or_default();
         let way = match ways.iter().position(|known| *known == number) {
             Some(way) => way,
             None if ways.len() < WAYS as usize => {
@@ -133,13 +153,7 @@ impl Known {
                 way
             }
         };
-        let key = SiteKey {
-            pid: copy.pid,
-            way: way as u32,
-            pointer,
-            return_address: found.return_address,
-        };
-        Some((key, site))
+        Some((place.key(way as u32), site))
     }
 }
 
