@@ -12,6 +12,7 @@ use gputrace_session::{FunctionFilter, plan};
 use gputrace_text::{Page, tables::plural};
 use gputrace_tracee::{
     candidates::{self, Search},
+    functions::Tables,
     library::{LibraryFile, LibraryPlan},
     process::{self, ProcessError},
 };
@@ -131,10 +132,15 @@ fn show(out: &mut Page<String>, library: &Listed, probes: bool) -> Result<()> {
         let functions = if count == 1 { "function " } else { "functions" };
         out.line(format_args!("  {domain:<22} {count:>4} {functions} {cost}"))?;
     }
-    if probes { table(out, &plan) } else { Ok(()) }
+    if probes {
+        table(out, file, &plan)
+    } else {
+        Ok(())
+    }
 }
 
-fn table(out: &mut Page<String>, plan: &LibraryPlan) -> Result<()> {
+fn table(out: &mut Page<String>, file: &LibraryFile, plan: &LibraryPlan) -> Result<()> {
+    let tables = Tables::read(file);
     out.line(format_args!(
         "  {:>10} {:>4}  {:<15} {:<8} {:<22} FUNCTION (ALIASES)",
         "OFFSET", "SKIP", "COST", "END", "DOMAIN"
@@ -150,8 +156,16 @@ fn table(out: &mut Page<String>, plan: &LibraryPlan) -> Result<()> {
         } else {
             ""
         };
+        let behind = match tables.site(file, probe.address) {
+            Some(site) => format!(
+                " [behind its table: {:#x}, {}]",
+                site.file_offset,
+                site.cost.name()
+            ),
+            None => String::new(),
+        };
         out.line(format_args!(
-            "  {:>#10x} {:>4}  {:<15} {:<8} {:<22} {}{}{aliases}{polling}",
+            "  {:>#10x} {:>4}  {:<15} {:<8} {:<22} {}{}{aliases}{polling}{behind}",
             probe.site.file_offset,
             probe.site.skipped,
             probe.site.cost.name(),

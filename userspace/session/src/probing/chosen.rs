@@ -1,6 +1,8 @@
 //! Chooses the functions of a library that are traced, and describes them to the eBPF programs and
 //! in the capture.
 
+use std::collections::BTreeMap;
+
 use gputrace_abi::{cookie::Cookie, domain::Domain, gpu::role, values::ReadPlan};
 use gputrace_capture::meta::{EndProbe, Function, ProbeCost, ValueKind};
 use gputrace_catalog::Signature;
@@ -10,8 +12,8 @@ use gputrace_loader::{
 };
 use gputrace_tracee::{
     elf::ElfError,
-    functions::{ExitKind, probe_exits},
-    library::{EndSite, ExitSite, LibraryFile, LibraryPlan, PlannedProbe},
+    functions::{ExitKind, Tables, probe_exits},
+    library::{EndSite, ExitSite, LibraryFile, LibraryPlan, PlannedProbe, Site},
     plan::CostClass,
 };
 
@@ -93,6 +95,10 @@ pub(crate) fn read_plan(function: &Function) -> ReadPlan {
 }
 
 /// Functions of a library that report the GPU's work and are not among those `traced`.
+///
+/// What is called for each kernel is probed behind the table of the library if that is cheaper. It
+/// then also sees what the library itself calls, which changes nothing: each store into a doorbell
+/// announces packets, and each store into a signal prepares it, whoever stores.
 pub(crate) fn observed(
     file: &LibraryFile,
     traced: &LibraryPlan,
@@ -106,16 +112,55 @@ pub(crate) fn observed(
             .any(|probe| probe.name == name || probe.aliases.iter().any(|alias| alias == name));
         (!is_traced && role(name) != role::NONE).then_some(Domain::HsaCore)
     })?;
-    Ok(plan
-        .probes
-        .iter()
-        .map(|probe| Point {
-            offset: probe.site.file_offset,
-            cookie: Cookie::new(0, Domain::HsaCore.id(), 0)
-                .with_role(role(&probe.name))
-                .0,
-        })
-        .collect())
+    let is_frequent = |probe: &&PlannedProbe| {
+        let frequent = [role::DOORBELL, role::REARM, role::SIGNAL_DESTROY];
+        frequent.contains(&role(&probe.name)) && probe.site.cost == CostClass::SingleStepped
+    };
+    let tables = if plan.probes.iter().any(|probe| is_frequent(&probe)) {
+        Tables::read(file)
+    } else {
+        Tables::default()
+    };
+    let traced: Vec<u64> = traced.probes.iter().map(|probe| probe.address).collect();
+    let mut points = BTreeMap::new();
+    for probe in &plan.probes {
+        let behind = Some(probe)
+            .filter(is_frequent)
+            .and_then(|probe| cheaper(file, &tables, probe, &traced));
+        let offset = behind.unwrap_or(probe.site).file_offset;
+        let role = role(&probe.name);
+        points
+            .entry(offset)
+            // A store that may ring a doorbell may also prepare a signal.
+            .and_modify(|known| {
+                if role == role::DOORBELL {
+                    *known = role;
+                }
+            })
+            .or_insert(role);
+    }
+    let point = |(offset, role)| Point {
+        offset,
+        cookie: Cookie::new(0, Domain::HsaCore.id(), 0).with_role(role).0,
+    };
+    Ok(points.into_iter().map(point).collect())
+}
+
+/// The place behind a stub, if it is cheaper to probe. Not if a function that shares it is `traced`
+/// at its stub: its calls would be reported twice.
+fn cheaper(
+    file: &LibraryFile,
+    tables: &Tables,
+    probe: &PlannedProbe,
+    traced: &[u64],
+) -> Option<Site> {
+    let behind = tables.stubs().get(&probe.address)?;
+    let mut sharing = tables.stubs().iter();
+    if sharing.any(|(stub, other)| other.function == behind.function && traced.contains(stub)) {
+        return None;
+    }
+    let site = tables.site(file, probe.address)?;
+    (site.cost < probe.site.cost).then_some(site)
 }
 
 /// Remarks on functions of a library that were requested and cannot be traced.

@@ -13,6 +13,7 @@ mod exits;
 mod hazards;
 mod plan;
 mod sections;
+mod tables;
 mod unwind;
 
 use std::{
@@ -33,6 +34,7 @@ pub use exits::{Code, Exit, ExitKind, Exits, find_exits};
 pub use hazards::hazard;
 pub use plan::{Choice, plan, probe_exits};
 use sections::Sections;
+pub use tables::{Behind, Tables};
 
 /// A function with code of its own.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! Sections of an ELF file, which only debuggers need: programs run without them.
 
-use std::{borrow::Cow, fs::File};
+use std::{borrow::Cow, collections::HashMap, fs::File, ops::Range};
 
 use object::{
     CompressionFormat, LittleEndian as LE, Object as _, ObjectSection as _,
@@ -74,6 +74,39 @@ impl<'a> Sections<'a> {
             Data::Bytes(slice) => symbols(*slice, each),
         }
         .is_some()
+    }
+
+    /// Words that have an address within `wanted` when the file is mapped at 0: relocated ones by
+    /// address, as far as the file itself says their values.
+    pub(super) fn addresses(&self, wanted: &Range<u64>) -> HashMap<u64, u64> {
+        let mut found = HashMap::new();
+        let number = |bytes: &[u8]| bytes.try_into().ok().map(u64::from_le_bytes);
+        let mut add = |place: u64, value: u64| {
+            if wanted.contains(&value) {
+                found.insert(place, value);
+            }
+        };
+        // The packed form of relocations (`.relr.dyn`) leaves the values where they are.
+        for name in [".got", ".data.rel.ro", ".data"] {
+            let Some((address, bytes)) = self.placed(name) else {
+                continue;
+            };
+            for (place, word) in (address..).step_by(8).zip(bytes.chunks_exact(8)) {
+                number(word).into_iter().for_each(|value| add(place, value));
+            }
+        }
+        if let Some(bytes) = self.bytes(".rela.dyn") {
+            for entry in bytes.chunks_exact(24) {
+                let word = |at: usize| entry.get(at..at + 8).and_then(number);
+                let is_relative = |kind: u64| kind as u32 == object::elf::R_X86_64_RELATIVE.0;
+                if let (Some(place), Some(kind), Some(value)) = (word(0), word(8), word(16))
+                    && is_relative(kind)
+                {
+                    add(place, value);
+                }
+            }
+        }
+        found
     }
 
     /// GNU build id, lower-case hex, from its section: separate debug files have program headers,

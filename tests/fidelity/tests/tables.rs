@@ -1,0 +1,82 @@
+//! The functions behind the tables of real runtimes, as their code says, are those to which the
+//! tables in the memory of a process lead.
+
+#![allow(clippy::panic, reason = "test code outside of #[test] functions")]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "tests make and read files of their own"
+)]
+#![expect(clippy::expect_used, reason = "tests")]
+
+mod support;
+
+use std::{
+    fs::{self, File},
+    os::unix::fs::FileExt as _,
+};
+
+use gputrace_e2e::Running;
+use gputrace_fidelity::release::equip;
+use gputrace_tracee::{functions::Tables, library::LibraryFile, plan::CostClass, process::maps};
+
+use support::{program, release};
+
+fn on(name: &str) {
+    let Some(release) = release(name) else { return };
+    let place = tempfile::tempdir().expect("a directory");
+    let mut command = program(&release, "launches", &["1", "1"]);
+    fs::write(place.path().join("softgpu.toml"), "").expect("the settings");
+    equip(&mut command, place.path()).expect("the software GPU");
+    let mut program = Running::start("launches", &mut command);
+    program.wait_for_stdout("launches/s");
+
+    let mappings = maps::of_process(program.pid()).expect("its memory map");
+    let first = mappings.iter().find(|mapping| {
+        let path = mapping.path();
+        let name = path.file_name().map(|name| name.to_string_lossy());
+        mapping.offset == 0 && name.is_some_and(|name| name.starts_with("libhsa-runtime64.so"))
+    });
+    let first = first.expect("HSA's library");
+    let library = LibraryFile::open(&first.path()).expect("HSA's library");
+    let tables = Tables::read(&library);
+    // What the releases of Debian have; a smaller number means that code is not understood.
+    assert!(tables.stubs().len() > 150, "{}", tables.stubs().len());
+
+    let memory = File::open(format!("/proc/{}/mem", program.pid())).expect("its memory");
+    let word = |address: u64| {
+        let mut bytes = [0; 8];
+        memory.read_exact_at(&mut bytes, address).expect("a word");
+        u64::from_ne_bytes(bytes)
+    };
+    let mut elsewhere = Vec::new();
+    for (stub, behind) in tables.stubs() {
+        let table = word(first.start + behind.variable);
+        if word(table + behind.offset) != first.start + behind.function {
+            let mut symbols = library.elf().symbols().iter();
+            let symbol = symbols.find(|symbol| symbol.address == *stub);
+            elsewhere.push(symbol.expect("a stub is exported").name.as_str());
+        }
+    }
+    assert_eq!(elsewhere, [""; 0], "entries that lead elsewhere");
+    program.close_stdin();
+    program.finish();
+
+    // What is called for each kernel is cheaper to probe there.
+    for name in [
+        "hsa_signal_store_relaxed",
+        "hsa_signal_store_screlease",
+        "hsa_signal_silent_store_relaxed",
+        "hsa_signal_silent_store_screlease",
+        "hsa_signal_destroy",
+    ] {
+        let symbol = library.elf().symbol(name).expect("an exported function");
+        let site = tables.site(&library, symbol.address).expect("a place");
+        assert!(
+            site.cost < CostClass::SingleStepped,
+            "{name} of ROCm {}",
+            release.name
+        );
+    }
+}
+
+gputrace_releases::on_each_release!(on);

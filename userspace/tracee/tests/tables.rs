@@ -1,0 +1,208 @@
+//! Functions behind tables, of freshly compiled libraries, compared with the output of `nm`.
+
+#![allow(
+    clippy::disallowed_methods,
+    reason = "tests make and read files of their own"
+)]
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "helpers of tests fail by panicking, as tests do"
+)]
+
+mod common;
+
+use std::{collections::BTreeMap, fs, path::Path, process::Command};
+
+use gputrace_tracee::{functions::Tables, library::LibraryFile};
+use proptest::prelude::*;
+
+/// Number of functions of each table.
+const FUNCTIONS: usize = 20;
+
+/// A library with two tables as ROCr has them: an object with both, filled by a constructor of the
+/// library, and stubs that jump through them. `FILL` is how an entry is filled.
+fn source(fill: impl Fn(&str, usize) -> String) -> String {
+    let mut text = String::from(
+        "#include <stdint.h>\n\
+         typedef long (*Function)(long);\n\
+         struct Version { uint32_t major, minor, step, reserved; };\n",
+    );
+    let mut filled = String::new();
+    let (mut entries, mut stubs) = (String::new(), String::new());
+    for table in ["core", "more"] {
+        let number = if table == "core" {
+            FUNCTIONS
+        } else {
+            FUNCTIONS + 4
+        };
+        entries +=
+            &format!("struct {table} {{ struct Version version; Function f[{number}]; }};\n");
+        stubs += &format!("static const struct {table} *{table}_table;\n");
+        filled += &format!("t->{table}.version.major = 1; t->{table}.version.step = 3;\n");
+        for at in 0..number {
+            text += &format!(
+                "volatile long {table}_sink_{at};\n\
+                 __attribute__((noinline)) static long {table}_behind_{at}(long a) \
+                 {{ {table}_sink_{at} = a; __asm__ volatile(\"\"); \
+                 return a * {at} + {table}_sink_{at}; }}\n"
+            );
+            filled += &fill(table, at);
+            stubs += &format!(
+                "long {table}_stub_{at}(long a) {{ return {table}_table->f[{at}](a); }}\n"
+            );
+        }
+    }
+    text + &entries
+        + "struct Tables { long before[4]; struct core core; struct more more; };\n\
+           static struct Tables all;\n"
+        + &stubs
+        + "extern int is_odd;\nint is_odd;\n\
+           __attribute__((noinline)) static void fill(struct Tables *t) {\n"
+        + &filled
+        + "}\n__attribute__((constructor)) static void begin(void) {\n\
+           fill(&all); core_table = &all.core; more_table = &all.more; }\n"
+}
+
+/// One that is always the same.
+fn plain(table: &str, at: usize) -> String {
+    format!("t->{table}.f[{at}] = {table}_behind_{at};\n")
+}
+
+/// Compiles a library. Returns its bytes, and the addresses of its functions by name.
+fn compile(directory: &Path, source: &str, options: &[&str]) -> (Vec<u8>, BTreeMap<String, u64>) {
+    let (text, library) = (directory.join("l.c"), directory.join("liblibrary.so"));
+    fs::write(&text, source).unwrap();
+    let run = |command: &mut Command| {
+        let output = command.output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{command:?}: {said}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let mut compiler = Command::new("cc");
+    compiler
+        .args(["-shared", "-fPIC", "-o"])
+        .arg(&library)
+        .arg(&text);
+    run(compiler.args(options));
+    let names = run(Command::new("nm").arg(&library));
+    let functions = names.lines().filter_map(|line| {
+        let mut words = line.split(' ');
+        let address = u64::from_str_radix(words.next()?, 16).ok()?;
+        let _kind = words.next()?;
+        Some((words.next()?.to_owned(), address))
+    });
+    let functions = functions.collect();
+    run(Command::new("strip").arg(&library));
+    (fs::read(&library).unwrap(), functions)
+}
+
+fn read(directory: &Path, library: &[u8]) -> Option<Tables> {
+    let path = directory.join("read.so");
+    fs::write(&path, library).unwrap();
+    Some(Tables::read(&LibraryFile::open(&path).ok()?))
+}
+
+/// Where each stub of a table leads must be right, and at least so many must be known.
+fn check(tables: &Tables, functions: &BTreeMap<String, u64>, table: &str, least: usize) {
+    let mut known = 0;
+    for (name, address) in functions {
+        let Some(at) = name.strip_prefix(&format!("{table}_stub_")) else {
+            continue;
+        };
+        if let Some(behind) = tables.stubs().get(address) {
+            known += 1;
+            assert_eq!(
+                behind.function,
+                functions[&format!("{table}_behind_{at}")],
+                "{name}"
+            );
+            assert!(behind.size > 0);
+        }
+    }
+    assert!(known >= least, "{known} of {table} are known");
+}
+
+#[test]
+fn what_is_behind_stubs_is_what_the_names_say() {
+    let directory = tempfile::tempdir().unwrap();
+    for options in [
+        &["-O2"][..],
+        &["-O3"],
+        &["-O2", "-fcf-protection"],
+        &["-O2", "-fno-tree-slp-vectorize"],
+        &["-Os"],
+        &["-O2", "-Wl,-z,pack-relative-relocs"],
+    ] {
+        let (library, functions) = compile(directory.path(), &source(plain), options);
+        let tables = read(directory.path(), &library).unwrap();
+        check(&tables, &functions, "core", FUNCTIONS);
+        check(&tables, &functions, "more", FUNCTIONS + 4);
+    }
+}
+
+/// An entry that is filled in two ways is not known; the others of its table are.
+#[test]
+fn what_is_not_certain_is_not_known() {
+    let directory = tempfile::tempdir().unwrap();
+    let fill = |table: &str, at: usize| match (table, at) {
+        ("core", 7) => "t->core.f[7] = is_odd ? core_behind_7 : core_behind_8;\n".to_owned(),
+        ("more", 20) => "if (is_odd) t->more.f[20] = more_behind_1; else t->more.f[20] = \
+                         more_behind_20;\n"
+            .to_owned(),
+        _ => plain(table, at),
+    };
+    for options in ["-O1", "-O2", "-O3", "-Os"] {
+        let (library, functions) = compile(directory.path(), &source(fill), &[options]);
+        let tables = read(directory.path(), &library).unwrap();
+        for stub in ["core_stub_7", "more_stub_20"] {
+            assert_eq!(
+                tables.stubs().get(&functions[stub]),
+                None,
+                "{stub} {options}"
+            );
+        }
+        check(&tables, &functions, "core", 0);
+        check(&tables, &functions, "more", 0);
+    }
+}
+
+/// Two objects that could be the table lead to nothing, if they differ.
+#[test]
+fn of_two_tables_none_is_taken() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut text = source(plain);
+    text += "__attribute__((noinline)) void other(struct Tables *t) {\n";
+    for at in 0..FUNCTIONS {
+        text += &format!("t->core.f[{at}] = core_behind_{};\n", FUNCTIONS - 1 - at);
+    }
+    text += "}\n";
+    let (library, functions) = compile(directory.path(), &text, &["-O2"]);
+    let tables = read(directory.path(), &library).unwrap();
+    assert_eq!(tables.stubs().get(&functions["core_stub_3"]), None);
+    check(&tables, &functions, "more", FUNCTIONS + 4);
+}
+
+#[test]
+fn files_without_stubs_have_none() {
+    let libc = LibraryFile::open(Path::new("/lib/x86_64-linux-gnu/libc.so.6")).unwrap();
+    assert!(Tables::read(&libc).stubs().is_empty());
+}
+
+#[test]
+fn damaged_files_never_panic() {
+    let directory = tempfile::tempdir().unwrap();
+    let (library, _) = compile(directory.path(), &source(plain), &["-O2"]);
+    let mut runner = proptest::test_runner::TestRunner::deterministic();
+    let damage = proptest::collection::vec((0..library.len(), any::<u8>()), 1..64);
+    let outcome = runner.run(&damage, |changes| {
+        let mut damaged = library.clone();
+        for (at, byte) in changes {
+            damaged[at] = byte;
+        }
+        let _ = read(directory.path(), &damaged);
+        Ok(())
+    });
+    outcome.unwrap();
+}
