@@ -14,6 +14,7 @@ mod attach;
 mod calls;
 mod costs;
 mod crowd;
+mod dispatch;
 mod export;
 mod flood;
 mod libraries;
@@ -102,6 +103,8 @@ enum Figure {
     Calls,
     /// How near the cost is that gputrace says
     Costs,
+    /// What an empty launch costs
+    Dispatch,
     /// How long probes take to come and to go
     Attach,
     /// What a launched program pays for each library that it loads
@@ -150,6 +153,7 @@ fn measure(options: &Options) -> Result<()> {
         match figure {
             Figure::Calls => calls::measure(options)?,
             Figure::Costs => costs::measure(options)?,
+            Figure::Dispatch => dispatch::measure(options)?,
             Figure::Attach => attach::measure(options)?,
             Figure::Libraries => libraries::measure(options)?,
             Figure::Throughput => throughput::measure(options)?,
