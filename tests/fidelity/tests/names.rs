@@ -19,7 +19,8 @@ fn a_process_ends_only_when_its_code_objects_have_been_read() {
     let name = trace.gpu.kernels.iter().map(|kernel| &*kernel.kernel.name);
     assert!(
         name.clone().any(|name| name == "_Z6unreadPi"),
-        "{:?}",
-        name.collect::<Vec<_>>()
+        "{:?}; notices: {:?}",
+        name.collect::<Vec<_>>(),
+        trace.notices
     );
 }

@@ -9,6 +9,11 @@ __global__ void unread(int *) {}
 
 int main() {
     pid_t recorder = getppid();
+    int stopped[2];
+    if (pipe(stopped) < 0) {
+        std::perror("pipe");
+        return 1;
+    }
     // Before HIP is initialised, which a child does not inherit.
     pid_t child = fork();
     if (child < 0) {
@@ -16,14 +21,23 @@ int main() {
         return 1;
     }
     if (child == 0) {
+        close(stopped[1]);
+        char byte;
+        if (read(stopped[0], &byte, 1) != 1) {
+            _exit(1);
+        }
         // The recorder's helpers let the process go if the recorder stands still for 2 s.
-        usleep(800000);
+        usleep(300000);
         kill(recorder, SIGCONT);
         _exit(0);
     }
     int devices;
     HIP(hipGetDeviceCount(&devices));
     kill(recorder, SIGSTOP);
+    if (write(stopped[1], "", 1) != 1) {
+        std::perror("write");
+        return 1;
+    }
     LAUNCH(unread, "_Z6unreadPi", 0, dim3(1), dim3(64), nullptr, nullptr);
     HIP(hipDeviceSynchronize());
     std::fflush(nullptr);
