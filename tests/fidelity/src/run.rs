@@ -54,6 +54,10 @@ pub fn measure(scenario: &Scenario, release: &Release, gputrace: &Path) -> Figur
     match outcome {
         Ok((evidence, cost)) => {
             let mut figures = compare(&evidence);
+            if !figures.flaws.is_empty() {
+                // Shown if a test fails.
+                eprintln!("{scenario}: notices: {:?}", evidence.trace.notices);
+            }
             let work = figures.dispatches.found + figures.copies.found;
             figures.costs.extend(cost.map(|(busy, wall)| Cost {
                 busy,

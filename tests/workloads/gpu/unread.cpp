@@ -1,13 +1,13 @@
 // Ends before the recorder can have read its code object. It stops its parent, which is the recorder,
 // launches a kernel, and exits without unloading anything. Soon after, a child continues the
-// recorder.
+// recorder. With an argument, it kills itself, and the child continues the recorder afterwards.
 #include <csignal>
 
 #include "said.hpp"
 
 __global__ void unread(int *) {}
 
-int main() {
+int main(int argc, char **) {
     pid_t recorder = getppid();
     int stopped[2];
     if (pipe(stopped) < 0) {
@@ -26,8 +26,14 @@ int main() {
         if (read(stopped[0], &byte, 1) != 1) {
             _exit(1);
         }
-        // The recorder's helpers let the process go if the recorder stands still for 2 s.
-        usleep(300000);
+        if (argc > 1) {
+            // Returns when nobody has the other end.
+            if (read(stopped[0], &byte, 1) != 0)
+                _exit(1);
+        } else {
+            // The recorder's helpers let the process go if the recorder stands still for 2 s.
+            usleep(300000);
+        }
         kill(recorder, SIGCONT);
         _exit(0);
     }
@@ -41,5 +47,7 @@ int main() {
     LAUNCH(unread, "_Z6unreadPi", 0, dim3(1), dim3(64), nullptr, nullptr);
     HIP(hipDeviceSynchronize());
     std::fflush(nullptr);
+    if (argc > 1)
+        kill(getpid(), SIGKILL);
     _exit(0);
 }

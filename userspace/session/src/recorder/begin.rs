@@ -78,7 +78,7 @@ impl Recorder<'_> {
         for pid in pids {
             self.calls.add_target(*pid, 0)?;
             // Done only now: loads of a process that is not yet a target are not reported.
-            self.code_objects(*pid);
+            self.code_objects(*pid, None);
         }
         let list: Vec<String> = pids.iter().map(u32::to_string).collect();
         self.ready(&format!("process {}", list.join(", ")));
@@ -131,7 +131,7 @@ impl Recorder<'_> {
         self.calls.add_every_process()?;
         // Done only now: loads of a process that is not yet a target are not reported.
         for pid in std::mem::take(&mut self.targets.first_users) {
-            self.code_objects(pid);
+            self.code_objects(pid, None);
         }
         self.ready("every process of this node");
         Ok(true)

@@ -25,6 +25,7 @@ use gputrace_tracee::process;
 use super::{
     Finished, Recorder,
     ending::{Ending, Stops, last_status},
+    gpus::Gpus,
     periods::Course,
 };
 use crate::{
@@ -158,6 +159,9 @@ impl Recorder<'_> {
                 Message::Linker { task, since } if task.op == task_op::LINKER => {
                     self.tell_unseen(task.pid, since);
                 }
+                Message::Linker { task, .. } if task.op == task_op::CODE_OBJECTS => {
+                    self.code_objects(task.pid, Some(task.time));
+                }
                 _ => {}
             }
         }
@@ -176,6 +180,9 @@ impl Recorder<'_> {
         // Kernels whose dispatches are still in the rings can belong to code objects that were
         // loaded unnoticed.
         self.all_code_objects();
+        if let Some(text) = self.gpus.as_ref().and_then(Gpus::unread) {
+            self.remark(text);
+        }
         for pid in std::mem::take(&mut self.targets.described) {
             self.describe(pid);
         }

@@ -40,9 +40,12 @@ impl Recorder<'_> {
         let mut found = Found::default();
         match task.op {
             task_op::CODE_OBJECTS => {
-                self.code_objects(task.pid);
-                // If this fails, threads are held for nothing, but only briefly.
-                let _ = self.calls.has_read_loads(task.pid, task.parent);
+                let is_read = self.code_objects(task.pid, Some(task.time));
+                // Nothing more can be done for a thread that is held so that they can be read.
+                if is_read || task.held != 0 {
+                    // If this fails, threads are held for nothing, but only briefly.
+                    let _ = self.calls.has_read_loads(task.pid, task.parent);
+                }
             }
             task_op::NEW_IMAGE => {
                 // The process may have mapped libraries before its linker was watched, or its
@@ -178,19 +181,25 @@ impl Recorder<'_> {
         }
     }
 
-    /// Describes code objects that a process has loaded since the last time.
-    pub(crate) fn code_objects(&mut self, pid: u32) {
-        let Some(gpus) = &mut self.gpus else { return };
-        for meta in gpus.code_objects(pid) {
+    /// Describes code objects that a process has loaded since the last time; see
+    /// [`Gpus::code_objects`] for `loaded`. Returns false if they cannot be read now.
+    pub(crate) fn code_objects(&mut self, pid: u32, loaded: Option<u64>) -> bool {
+        let Some(gpus) = &mut self.gpus else {
+            return true;
+        };
+        let news = gpus.code_objects(pid, loaded);
+        let is_read = news.is_some();
+        for meta in news.into_iter().flatten() {
             self.collector.send(Command::Meta(Box::new(meta)));
         }
+        is_read
     }
 
     /// Describes the code objects that all known GPU processes have loaded since the last time.
     pub(crate) fn all_code_objects(&mut self) {
         let users: Vec<u32> = self.gpus.iter().flat_map(Gpus::users).collect();
         for pid in users {
-            self.code_objects(pid);
+            self.code_objects(pid, None);
         }
     }
 
@@ -202,7 +211,7 @@ impl Recorder<'_> {
             .as_ref()
             .is_some_and(|gpus| !gpus.knows(pid, kernel_object))
         {
-            self.code_objects(pid);
+            self.code_objects(pid, None);
         }
     }
 
@@ -287,7 +296,9 @@ impl Recorder<'_> {
             self.targets.linkers.watch_process(pid, Scope::EveryProcess);
         }
         match since {
-            Some(_) => self.code_objects(pid),
+            Some(_) => {
+                self.code_objects(pid, None);
+            }
             None => self.targets.first_users.push(pid),
         }
         if !self.targets.described.contains(&pid) {

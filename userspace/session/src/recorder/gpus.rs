@@ -5,7 +5,7 @@
 //! and say so.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{BTreeMap, HashMap, HashSet, hash_map::Entry},
     sync::Arc,
 };
 
@@ -14,12 +14,14 @@ use gputrace_capture::{
     gpu::{Agent, AgentKind, CodeObject, Kernel},
     meta::Notice,
 };
-use gputrace_codeobj::{Cache, CodeObjects};
+use gputrace_codeobj::{Cache, CodeObjects, Update, memory::MemoryError, registry::RegistryError};
 use gputrace_collect::{Gpu, GpuClocks, clocks};
 use gputrace_kfd::{
     Paths,
     topology::{AgentType, AgentValue, Topology},
 };
+use gputrace_text::tables::plural;
+use gputrace_tracee::process::ProcessError;
 
 /// Maximum number of kernels per document that describes a code object.
 const KERNELS_PER_DOCUMENT: usize = 4096;
@@ -30,6 +32,10 @@ const MOST_TOLD: usize = 1000;
 /// Index of the last reported failure, which says that there are more.
 const LAST_TOLD: usize = MOST_TOLD - 1;
 
+/// Maximum number of processes whose last reading is remembered, and of those with unread code
+/// objects.
+const MOST_REMEMBERED: usize = 4096;
+
 /// The GPUs, and the code objects that processes have loaded.
 #[derive(Debug, Default)]
 pub(crate) struct Gpus {
@@ -37,6 +43,10 @@ pub(crate) struct Gpus {
     gpus: Vec<Gpu>,
     cache: Arc<Cache>,
     objects: HashMap<u32, CodeObjects>,
+    /// When the code objects of a process were last read, ns `CLOCK_BOOTTIME`, also after its end.
+    read: HashMap<u32, u64>,
+    /// Processes with code objects that have not been read, and why.
+    unread: BTreeMap<u32, String>,
     told: HashSet<String>,
 }
 
@@ -127,31 +137,25 @@ impl Gpus {
             .collect()
     }
 
-    /// Reads the code objects that a process has loaded since it was last looked at.
-    pub(crate) fn code_objects(&mut self, pid: u32) -> Vec<Meta> {
-        if !self.objects.contains_key(&pid) {
-            match CodeObjects::open(pid, Arc::clone(&self.cache)) {
-                Ok(objects) => {
-                    self.objects.insert(pid, objects);
-                }
-                Err(error) => {
-                    tracing::debug!("code objects of process {pid}: {error}");
-                    return Vec::new();
-                }
-            }
-        }
-        let Some(objects) = self.objects.get_mut(&pid) else {
-            return Vec::new();
-        };
+    /// Reads the code objects that a process has loaded since it was last looked at. `None` if they
+    /// cannot be read now; the process is known to have loaded some at `loaded`, ns
+    /// `CLOCK_BOOTTIME`.
+    pub(crate) fn code_objects(&mut self, pid: u32, loaded: Option<u64>) -> Option<Vec<Meta>> {
         let time = clocks::now();
-        let update = match objects.update() {
+        let update = match self.update(pid) {
             Ok(update) => update,
             Err(error) => {
                 tracing::debug!("code objects of process {pid}: {error}");
                 self.objects.remove(&pid);
-                return Vec::new();
+                self.failed(pid, loaded, &error);
+                return None;
             }
         };
+        self.unread.remove(&pid);
+        if self.read.len() >= MOST_REMEMBERED {
+            self.read.clear();
+        }
+        self.read.insert(pid, time);
         let mut news: Vec<Meta> = update
             .added
             .iter()
@@ -170,7 +174,45 @@ impl Gpus {
                 news.push(Notice { time, text }.into());
             }
         }
-        news
+        Some(news)
+    }
+
+    /// Remembers a process whose code objects could not be read, unless there was nothing to read.
+    fn failed(&mut self, pid: u32, loaded: Option<u64>, error: &RegistryError) {
+        let is_gone = matches!(
+            error,
+            RegistryError::NoRuntime { .. }
+                | RegistryError::Process(ProcessError::NoSuchProcess { .. })
+                | RegistryError::Memory(MemoryError::NoSuchProcess { .. })
+        );
+        let read = self.read.get(&pid).copied().unwrap_or(0);
+        let is_lost = loaded.map_or(!is_gone, |loaded| read < loaded);
+        if is_lost && self.unread.len() < MOST_REMEMBERED {
+            self.unread.insert(pid, error.to_string());
+        }
+    }
+
+    /// At the end of the recording: says which processes have code objects that were not read.
+    pub(crate) fn unread(&self) -> Option<String> {
+        let (pid, reason) = self.unread.first_key_value()?;
+        let others = match self.unread.len() - 1 {
+            0 => String::new(),
+            others => format!(" and of {}", plural(others as u64, "other", "others")),
+        };
+        Some(format!(
+            "code objects of process {pid}{others} were not read, so their kernels have no names: \
+             {reason}"
+        ))
+    }
+
+    fn update(&mut self, pid: u32) -> Result<Update, RegistryError> {
+        let objects = match self.objects.entry(pid) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(unknown) => {
+                unknown.insert(CodeObjects::open(pid, Arc::clone(&self.cache))?)
+            }
+        };
+        Ok(objects.update()?)
     }
 
     /// Whether a kernel belongs to a code object that has been described.
@@ -256,5 +298,48 @@ fn describe_code_object(pid: u32, time: u64, object: &gputrace_codeobj::CodeObje
         if kernels.is_empty() {
             return documents;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn code_objects_that_were_not_read_are_said() {
+        let mut gpus = Gpus::default();
+        // No process has this id.
+        let pid = u32::MAX;
+        let gone = || RegistryError::Memory(MemoryError::NoSuchProcess { pid });
+
+        assert!(gpus.code_objects(pid, None).is_none());
+        assert_eq!(
+            gpus.unread(),
+            None,
+            "a process that is not known to have loaded any"
+        );
+
+        gpus.read.insert(pid, 20);
+        gpus.failed(pid, Some(10), &gone());
+        assert_eq!(gpus.unread(), None, "what it had loaded was read later");
+
+        assert!(gpus.code_objects(pid, Some(30)).is_none());
+        let text = gpus.unread().unwrap_or_default();
+        assert!(
+            text.contains(&format!("of process {pid} were not read")),
+            "{text}"
+        );
+
+        gpus.failed(
+            1,
+            None,
+            &RegistryError::Memory(MemoryError::NoAnswer { pid: 1 }),
+        );
+        let text = gpus.unread().unwrap_or_default();
+        assert!(
+            text.contains("of process 1 and of 1 other were not read"),
+            "{text}"
+        );
+        assert!(text.contains("does not answer"), "{text}");
     }
 }
