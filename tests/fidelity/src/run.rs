@@ -362,7 +362,10 @@ pub(crate) fn attach(
             "it does not end: {}",
             program.describe()
         );
-        if let Ok(time) = cpu_time(gputrace.pid()) {
+        // Once it ends, threads are missing from the sum.
+        if let Ok(time) = cpu_time(gputrace.pid())
+            && time >= after.1
+        {
             after = (Instant::now(), time);
         }
         thread::sleep(10 * LOOK);
@@ -469,8 +472,8 @@ fn stopped_group(leader: u32, deadline: Instant) -> Result<Vec<u32>> {
         let members = group(leader)?;
         let mut running = BTreeSet::new();
         for pid in &members {
-            for entry in fs::read_dir(format!("/proc/{pid}/task"))? {
-                let stat = fs::read_to_string(entry?.path().join("stat"))?;
+            // A process may have ended in the meantime.
+            for stat in of_threads(*pid, "stat").into_iter().flatten() {
                 let (state, _) = fields(&stat).context("the state of a thread")?;
                 if !"TtZ".contains(state) {
                     running.insert(*pid);
@@ -516,11 +519,17 @@ fn fields(stat: &str) -> Option<(&str, u32)> {
     Some((state, words.nth(1)?.parse().ok()?))
 }
 
-/// CPU time of all threads of a process.
+/// What `/proc/PID/task/TID/NAME` says for each thread of a process. Threads can end at any moment,
+/// so one whose file cannot be read is left out.
+fn of_threads(pid: u32, name: &str) -> Result<impl Iterator<Item = String>> {
+    let threads = fs::read_dir(format!("/proc/{pid}/task"))?.flatten();
+    Ok(threads.filter_map(move |thread| fs::read_to_string(thread.path().join(name)).ok()))
+}
+
+/// CPU time of all threads that a process has.
 fn cpu_time(pid: u32) -> Result<Duration> {
     let mut sum = 0;
-    for entry in fs::read_dir(format!("/proc/{pid}/task"))? {
-        let text = fs::read_to_string(entry?.path().join("schedstat"))?;
+    for text in of_threads(pid, "schedstat")? {
         let time = text
             .split_whitespace()
             .next()
