@@ -11,6 +11,7 @@ use std::{
 
 use anyhow::{Context as _, Result, ensure};
 use gputrace_collect::clocks;
+use gputrace_e2e::process::cpu_time;
 
 use crate::{
     Options, accounts,
@@ -313,20 +314,4 @@ fn new_library(library: &Library, me: &Path, number: u32) -> Result<f64> {
     );
     let nanoseconds: f64 = String::from_utf8_lossy(&output.stdout).trim().parse()?;
     Ok(nanoseconds / 1e6)
-}
-
-/// CPU time of a process and its threads, user and system.
-fn cpu_time(pid: u32) -> Result<Duration> {
-    let mut nanoseconds = 0;
-    for task in fs::read_dir(format!("/proc/{pid}/task"))? {
-        // A thread that ends meanwhile has used little.
-        let statistics = fs::read_to_string(task?.path().join("schedstat")).unwrap_or_default();
-        nanoseconds += statistics
-            .split(' ')
-            .next()
-            .unwrap_or("0")
-            .parse::<u64>()
-            .unwrap_or(0);
-    }
-    Ok(Duration::from_nanos(nanoseconds))
 }

@@ -2,7 +2,7 @@
 
 use std::{
     fs::{self, Metadata},
-    io::Write,
+    io::{self, Write},
     os::{
         fd::OwnedFd,
         unix::process::{CommandExt, ExitStatusExt},
@@ -31,6 +31,31 @@ pub const PATIENCE: Duration = Duration::from_secs(180);
 pub fn on_this_machine(limit: Duration) -> Duration {
     let factor = std::env::var("GPUTRACE_TEST_SLOWNESS").ok();
     limit * factor.and_then(|factor| factor.parse().ok()).unwrap_or(1)
+}
+
+/// The file `/proc/PID/task/TID/NAME` of each thread of a process. A thread can end at any moment;
+/// then it is left out.
+///
+/// # Errors
+///
+/// There is no such process.
+pub fn of_threads(pid: u32, name: &str) -> io::Result<impl Iterator<Item = String>> {
+    let threads = fs::read_dir(format!("/proc/{pid}/task"))?.flatten();
+    Ok(threads.filter_map(move |thread| fs::read_to_string(thread.path().join(name)).ok()))
+}
+
+/// CPU time of all threads that a process has, user and system.
+///
+/// # Errors
+///
+/// There is no such process, or the kernel does not count the time of threads.
+pub fn cpu_time(pid: u32) -> io::Result<Duration> {
+    let mut sum = 0;
+    for text in of_threads(pid, "schedstat")? {
+        let time = text.split_whitespace().next().unwrap_or_default();
+        sum += time.parse::<u64>().map_err(io::Error::other)?;
+    }
+    Ok(Duration::from_nanos(sum))
 }
 
 /// `CLOCK_BOOTTIME` in ns, the clock of call logs and captures.
@@ -216,7 +241,7 @@ impl Lines {
 
 /// Resets signals for a program to the defaults, as if started from a terminal. Tests may run in
 /// the background of a script, whose shell makes them ignore Ctrl-C, or under `nohup`.
-pub(crate) fn signals_by_default() -> std::io::Result<()> {
+pub(crate) fn signals_by_default() -> io::Result<()> {
     for signal in [libc::SIGINT, libc::SIGQUIT, libc::SIGHUP] {
         // SAFETY: async-signal-safe.
         unsafe { libc::signal(signal, libc::SIG_DFL) };
@@ -497,6 +522,17 @@ impl Drop for Running {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn cpu_time_grows() {
+        let pid = std::process::id();
+        let before = cpu_time(pid).unwrap();
+        let begin = Instant::now();
+        while begin.elapsed() < Duration::from_millis(30) {
+            std::hint::spin_loop();
+        }
+        assert!(cpu_time(pid).unwrap() > before);
+    }
 
     #[test]
     fn output_and_status() {

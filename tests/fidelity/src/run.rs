@@ -353,7 +353,7 @@ pub(crate) fn attach(
     }
     let mut gputrace = Running::start("gputrace", &mut command);
     gputrace.wait_for_stderr("recording");
-    let before = (Instant::now(), cpu_time(gputrace.pid())?);
+    let before = (Instant::now(), process::cpu_time(gputrace.pid())?);
     program.signal_group(Signal::CONT);
     let mut after = before;
     while program.is_running() {
@@ -362,8 +362,8 @@ pub(crate) fn attach(
             "it does not end: {}",
             program.describe()
         );
-        // Once it ends, threads are missing from the sum.
-        if let Ok(time) = cpu_time(gputrace.pid())
+        // While gputrace ends, its threads disappear from the sum.
+        if let Ok(time) = process::cpu_time(gputrace.pid())
             && time >= after.1
         {
             after = (Instant::now(), time);
@@ -473,7 +473,7 @@ fn stopped_group(leader: u32, deadline: Instant) -> Result<Vec<u32>> {
         let mut running = BTreeSet::new();
         for pid in &members {
             // A process may have ended in the meantime.
-            for stat in of_threads(*pid, "stat").into_iter().flatten() {
+            for stat in process::of_threads(*pid, "stat").into_iter().flatten() {
                 let (state, _) = fields(&stat).context("the state of a thread")?;
                 if !"TtZ".contains(state) {
                     running.insert(*pid);
@@ -519,26 +519,6 @@ fn fields(stat: &str) -> Option<(&str, u32)> {
     Some((state, words.nth(1)?.parse().ok()?))
 }
 
-/// What `/proc/PID/task/TID/NAME` says for each thread of a process. Threads can end at any moment,
-/// so one whose file cannot be read is left out.
-fn of_threads(pid: u32, name: &str) -> Result<impl Iterator<Item = String>> {
-    let threads = fs::read_dir(format!("/proc/{pid}/task"))?.flatten();
-    Ok(threads.filter_map(move |thread| fs::read_to_string(thread.path().join(name)).ok()))
-}
-
-/// CPU time of all threads that a process has.
-fn cpu_time(pid: u32) -> Result<Duration> {
-    let mut sum = 0;
-    for text in of_threads(pid, "schedstat")? {
-        let time = text
-            .split_whitespace()
-            .next()
-            .context("an empty schedstat")?;
-        sum += time.parse::<u64>()?;
-    }
-    Ok(Duration::from_nanos(sum))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -582,16 +562,5 @@ mod tests {
             (progress.queues, progress.dispatches, progress.copies),
             (1, 1, 1)
         );
-    }
-
-    #[test]
-    fn cpu_time_grows() {
-        let pid = std::process::id();
-        let before = cpu_time(pid).unwrap();
-        let begin = Instant::now();
-        while begin.elapsed() < Duration::from_millis(30) {
-            std::hint::spin_loop();
-        }
-        assert!(cpu_time(pid).unwrap() > before);
     }
 }
