@@ -1,6 +1,6 @@
-// Ends before the recorder can have read its code object. It stops its parent, which is the recorder,
-// launches a kernel, and exits without unloading anything. Soon after, a child continues the
-// recorder. With an argument, it kills itself, and the child continues the recorder afterwards.
+// Ends before the recorder can have read its code object. It stops its parent, which is the
+// recorder, launches a kernel, and exits without unloading anything. Soon after, a child continues
+// the recorder. With an argument, it kills itself, and the child continues the recorder afterwards.
 #include <csignal>
 
 #include "said.hpp"
@@ -27,7 +27,7 @@ int main(int argc, char **) {
             _exit(1);
         }
         if (argc > 1) {
-            // Returns when nobody has the other end.
+            // Returns when the process that stopped the recorder has ended: it had the other end.
             if (read(stopped[0], &byte, 1) != 0)
                 _exit(1);
         } else {

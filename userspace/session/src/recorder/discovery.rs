@@ -41,7 +41,8 @@ impl Recorder<'_> {
         match task.op {
             task_op::CODE_OBJECTS => {
                 let is_read = self.code_objects(task.pid, Some(task.time));
-                // Nothing more can be done for a thread that is held so that they can be read.
+                // A process that was held for this reading is not held for these loads again: the
+                // next reading would fail as well.
                 if is_read || task.held != 0 {
                     // If this fails, threads are held for nothing, but only briefly.
                     let _ = self.calls.has_read_loads(task.pid, task.parent);

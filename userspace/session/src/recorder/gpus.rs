@@ -32,8 +32,7 @@ const MOST_TOLD: usize = 1000;
 /// Index of the last reported failure, which says that there are more.
 const LAST_TOLD: usize = MOST_TOLD - 1;
 
-/// Maximum number of processes whose last reading is remembered, and of those with unread code
-/// objects.
+/// Maximum number of processes in [`Gpus::read`], and in [`Gpus::unread`].
 const MOST_REMEMBERED: usize = 4096;
 
 /// The GPUs, and the code objects that processes have loaded.
@@ -45,7 +44,7 @@ pub(crate) struct Gpus {
     objects: HashMap<u32, CodeObjects>,
     /// When the code objects of a process were last read, ns `CLOCK_BOOTTIME`, also after its end.
     read: HashMap<u32, u64>,
-    /// Processes with code objects that have not been read, and why.
+    /// Processes with code objects that gputrace could not read, and why.
     unread: BTreeMap<u32, String>,
     told: HashSet<String>,
 }
@@ -137,9 +136,9 @@ impl Gpus {
             .collect()
     }
 
-    /// Reads the code objects that a process has loaded since it was last looked at. `None` if they
-    /// cannot be read now; the process is known to have loaded some at `loaded`, ns
-    /// `CLOCK_BOOTTIME`.
+    /// Reads the code objects that a process has loaded since it was last looked at. Returns `None`
+    /// if they cannot be read now. `loaded` is when the process reported a load, ns
+    /// `CLOCK_BOOTTIME`; `None` if it did not.
     pub(crate) fn code_objects(&mut self, pid: u32, loaded: Option<u64>) -> Option<Vec<Meta>> {
         let time = clocks::now();
         let update = match self.update(pid) {
@@ -177,7 +176,8 @@ impl Gpus {
         Some(news)
     }
 
-    /// Remembers a process whose code objects could not be read, unless there was nothing to read.
+    /// Remembers a process whose code objects could not be read. Without a reported load, a process
+    /// that has ended or has no runtime had nothing to read.
     fn failed(&mut self, pid: u32, loaded: Option<u64>, error: &RegistryError) {
         let is_gone = matches!(
             error,
@@ -192,7 +192,7 @@ impl Gpus {
         }
     }
 
-    /// At the end of the recording: says which processes have code objects that were not read.
+    /// A remark for the end of the recording: the processes with code objects that were not read.
     pub(crate) fn unread(&self) -> Option<String> {
         let (pid, reason) = self.unread.first_key_value()?;
         let others = match self.unread.len() - 1 {
