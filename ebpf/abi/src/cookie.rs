@@ -74,12 +74,40 @@ impl Cookie {
         Self(self.0 & !Self::TAIL_CALL)
     }
 
+    const BEHIND_TABLE: u64 = 1 << 53;
+
+    /// Marks the function as one behind a table of its library: only calls from outside the library
+    /// are a program's ([`Around`]).
+    #[must_use]
+    pub const fn behind_table(self) -> Self {
+        Self(self.0 | Self::BEHIND_TABLE)
+    }
+
+    /// Whether the function is behind a table ([`Self::behind_table`]).
+    #[must_use]
+    pub const fn is_behind_table(self) -> bool {
+        self.0 & Self::BEHIND_TABLE != 0
+    }
+
     /// Number of words of stack arguments to copy, 0 to [`STACK_ARGS`].
     #[must_use]
     pub const fn stack_args(self) -> u8 {
         (self.0 >> 48) as u8 & 0xf
     }
 }
+
+shared! {
+    /// Where the code of a library is, seen from a function that is probed behind a table.
+    pub struct Around {
+        /// Distance from the begin of the code to the probed instruction, bytes.
+        pub before: u64,
+        /// Size of the code, bytes.
+        pub size: u64,
+    }
+}
+
+/// Maximum number of functions that are probed behind tables.
+pub const MAX_BEHIND: u32 = 4096;
 
 #[cfg(test)]
 mod tests {
@@ -98,5 +126,8 @@ mod tests {
         assert!(limited.at_tail_call().is_tail_call());
         assert_eq!(limited.at_tail_call().of_entry(), limited);
         assert_eq!(limited.function(), cookie.function());
+        let behind = cookie.behind_table();
+        assert!(behind.is_behind_table() && !cookie.is_behind_table());
+        assert_eq!(behind.stack_args(), cookie.stack_args());
     }
 }

@@ -26,6 +26,7 @@ use crate::{
     cookie::cookie_of,
     frames::{Frames, count_lost, deeper},
     hit::arguments,
+    inside::is_inside,
     maps::{Counters, config, over, paused, state_in_uprobe, target},
     ring::{Outcome, finish, wake_flag},
     roles::observe,
@@ -55,6 +56,9 @@ fn enter(ctx: &ProbeContext, is_end_probed: bool) -> Option<()> {
     }
     let is_paused = now == state::PAUSED;
     let cookie = Cookie(cookie_of(ctx));
+    if cookie.is_behind_table() && is_inside(ctx.regs, cookie.function()) != 0 {
+        return None;
+    }
     let id = bpf_get_current_pid_tgid();
     let (mut frames, room) = match Frames::find(id) {
         Some(frames) => (Some(frames), true),

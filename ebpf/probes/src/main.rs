@@ -69,6 +69,7 @@ mod copies;
 mod frames;
 mod hit;
 mod hold;
+mod inside;
 mod ioctls;
 mod lifecycle;
 mod linker;

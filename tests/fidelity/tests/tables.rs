@@ -17,7 +17,7 @@ use std::{
 
 use gputrace_e2e::Running;
 use gputrace_fidelity::release::equip;
-use gputrace_tracee::{functions::Tables, library::LibraryFile, plan::CostClass, process::maps};
+use gputrace_tracee::{library::LibraryFile, plan::CostClass, process::maps};
 
 use support::{program, release};
 
@@ -38,7 +38,7 @@ fn on(name: &str) {
     });
     let first = first.expect("HSA's library");
     let library = LibraryFile::open(&first.path()).expect("HSA's library");
-    let tables = Tables::read(&library);
+    let tables = library.tables();
     // What the releases of Debian have; a smaller number means that code is not understood.
     assert!(tables.stubs().len() > 150, "{}", tables.stubs().len());
 

@@ -8,11 +8,10 @@ use std::{
 use anyhow::Result;
 use gputrace_abi::domain::Domain;
 use gputrace_files::rights;
-use gputrace_session::{FunctionFilter, plan};
+use gputrace_session::{FunctionFilter, observed_behind, plan};
 use gputrace_text::{Page, tables::plural};
 use gputrace_tracee::{
     candidates::{self, Search},
-    functions::Tables,
     library::{LibraryFile, LibraryPlan},
     process::{self, ProcessError},
 };
@@ -140,7 +139,6 @@ fn show(out: &mut Page<String>, library: &Listed, probes: bool) -> Result<()> {
 }
 
 fn table(out: &mut Page<String>, file: &LibraryFile, plan: &LibraryPlan) -> Result<()> {
-    let tables = Tables::read(file);
     out.line(format_args!(
         "  {:>10} {:>4}  {:<15} {:<8} {:<22} FUNCTION (ALIASES)",
         "OFFSET", "SKIP", "COST", "END", "DOMAIN"
@@ -156,14 +154,19 @@ fn table(out: &mut Page<String>, file: &LibraryFile, plan: &LibraryPlan) -> Resu
         } else {
             ""
         };
-        let behind = match tables.site(file, probe.address) {
-            Some(site) => format!(
-                " [behind its table: {:#x}, {}]",
-                site.file_offset,
-                site.cost.name()
-            ),
-            None => String::new(),
+        let (what, site) = match &probe.behind {
+            Some(behind) => ("behind its table; its stub", Some(behind.stub)),
+            None => match observed_behind(file, probe) {
+                Some(site) => ("if not traced as a call, behind its table", Some(site)),
+                None => (
+                    "not behind its table",
+                    file.tables().site(file, probe.address),
+                ),
+            },
         };
+        let behind = site.map_or_else(String::new, |site| {
+            format!(" [{what}: {:#x}, {}]", site.file_offset, site.cost.name())
+        });
         out.line(format_args!(
             "  {:>#10x} {:>4}  {:<15} {:<8} {:<22} {}{}{aliases}{polling}{behind}",
             probe.site.file_offset,

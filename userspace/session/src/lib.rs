@@ -47,7 +47,7 @@ pub use outputs::{
     placeholders::Names,
 };
 pub use probing::{
-    chosen::plan,
+    chosen::{observed_behind, plan},
     extra::{ExtraFunctions, ProgramFunctions},
     named::LibraryName,
 };

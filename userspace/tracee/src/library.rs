@@ -2,11 +2,13 @@
 
 use std::{
     fs::File,
+    ops::Range,
     os::{
         fd::{AsFd, AsRawFd, BorrowedFd},
         unix::fs::FileExt,
     },
     path::{Path, PathBuf},
+    sync::OnceLock,
 };
 
 use gputrace_abi::domain::Domain;
@@ -14,7 +16,7 @@ use gputrace_files::target::{FileState, RegularFile};
 
 use crate::{
     elf::{ElfError, ElfInfo, Function, SymbolKind},
-    functions::ExitKind,
+    functions::{ExitKind, Tables},
     plan::{self, CostClass, Unprobeable},
 };
 
@@ -42,6 +44,7 @@ pub struct LibraryFile {
     file: RegularFile,
     state: FileState,
     elf: ElfInfo,
+    tables: OnceLock<Tables>,
 }
 
 /// A function with its probe site.
@@ -59,11 +62,25 @@ pub struct PlannedProbe {
     pub address: u64,
     /// Place of the probe.
     pub site: Site,
+    /// If that place is in the function behind a table of the library, and not in the exported one:
+    /// what is known of it.
+    pub behind: Option<BehindTable>,
     /// How the end of a call is seen.
     pub end: EndSite,
     /// Source location of the function, e.g. `fib.cpp:12`; only for functions found by
     /// [`crate::functions`].
     pub source: Option<String>,
+}
+
+/// A probed function behind a table. Addresses are in the file's own address space.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BehindTable {
+    /// Address of the probed instruction.
+    pub probed: u64,
+    /// Where the exported function would have been probed.
+    pub stub: Site,
+    /// The code of the library: calls from there are its own.
+    pub code: Range<u64>,
 }
 
 /// How the end of a function's calls is seen.
@@ -202,7 +219,12 @@ impl LibraryFile {
             source,
         })?;
         let elf = ElfInfo::from_file(&file)?;
-        Ok(Self { file, state, elf })
+        Ok(Self {
+            file,
+            state,
+            elf,
+            tables: OnceLock::new(),
+        })
     }
 
     /// Path for people: as the caller, or the process that maps the file, knows it.
@@ -253,6 +275,11 @@ impl LibraryFile {
         &self.elf
     }
 
+    /// Where its stubs lead. Its code is searched when this is first asked.
+    pub fn tables(&self) -> &Tables {
+        self.tables.get_or_init(|| Tables::read(self))
+    }
+
     /// Selects functions, and plans probes on them.
     ///
     /// A function is traced if one of its names is selected; its domain is that of the preferred
@@ -292,6 +319,7 @@ impl LibraryFile {
                     domain,
                     address,
                     site,
+                    behind: None,
                     end: EndSite::Return,
                     source: None,
                 }),

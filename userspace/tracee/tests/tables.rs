@@ -101,7 +101,7 @@ fn compile(directory: &Path, source: &str, options: &[&str]) -> (Vec<u8>, BTreeM
 fn read(directory: &Path, library: &[u8]) -> Option<Tables> {
     let path = directory.join("read.so");
     fs::write(&path, library).unwrap();
-    Some(Tables::read(&LibraryFile::open(&path).ok()?))
+    Some(LibraryFile::open(&path).ok()?.tables().clone())
 }
 
 /// Where each stub of a table leads must be right, and at least so many must be known.
@@ -139,6 +139,40 @@ fn what_is_behind_stubs_is_what_the_names_say() {
         let tables = read(directory.path(), &library).unwrap();
         check(&tables, &functions, "core", FUNCTIONS);
         check(&tables, &functions, "more", FUNCTIONS + 4);
+    }
+}
+
+/// The return address says nothing of who called a stub that the library uses itself, nor of who
+/// called a function that the library jumps to.
+#[test]
+fn callers_are_known_unless_the_library_uses_the_stub() {
+    let directory = tempfile::tempdir().unwrap();
+    let text = source(plain)
+        + "long calls(long a) { return core_stub_1(a) + 1; }\n\
+           long jumps(long a) { return core_stub_2(a * 3); }\n\
+           Function loads(void) { return core_stub_3; }\n\
+           Function words[] = { core_stub_4 };\n\
+           long calls_behind(long a) { return core_behind_5(a) + 1; }\n\
+           long jumps_behind(long a) { return core_behind_6(a * 3); }\n";
+    let bound = ["-O2", "-Wl,-Bsymbolic", "-fno-inline"];
+    let packed = [&bound[..], &["-Wl,-z,pack-relative-relocs"]].concat();
+    for (options, expected) in [
+        (&["-O2"][..], &[1, 2, 3, 4, 6][..]),
+        (&["-O2", "-fno-plt"], &[1, 2, 3, 4, 6]),
+        // The first has become a call through the table, whose return address tells it.
+        (&["-O2", "-fno-semantic-interposition"], &[2, 3, 4, 6]),
+        (&bound, &[1, 2, 3, 4, 6]),
+        (&packed, &[1, 2, 3, 4, 6]),
+    ] {
+        let (library, functions) = compile(directory.path(), &text, options);
+        let tables = read(directory.path(), &library).unwrap();
+        let unknown: Vec<usize> = (0..FUNCTIONS)
+            .filter(|at| {
+                let stub = functions[&format!("core_stub_{at}")];
+                !tables.stubs()[&stub].are_callers_known
+            })
+            .collect();
+        assert_eq!(unknown, expected, "{options:?}");
     }
 }
 
@@ -187,7 +221,7 @@ fn of_two_tables_none_is_taken() {
 #[test]
 fn files_without_stubs_have_none() {
     let libc = LibraryFile::open(Path::new("/lib/x86_64-linux-gnu/libc.so.6")).unwrap();
-    assert!(Tables::read(&libc).stubs().is_empty());
+    assert!(libc.tables().stubs().is_empty());
 }
 
 #[test]

@@ -6,6 +6,7 @@ use std::os::fd::AsFd as _;
 use aya::maps::{Map, MapData};
 use gputrace_abi::{
     config::{EVERY_PROCESS, state},
+    cookie::Around,
     counters::{CallRate, CpuCounters},
     frame::Thread,
     linker::key,
@@ -78,6 +79,19 @@ impl Calls {
         self.map("READS")?
             .update(function.as_bytes(), plan.as_bytes(), MapFlags::ANY)
             .map_err(|error| refused("set which values to read", &error))
+    }
+
+    /// Tells the programs where the code of the library is around `function` (its number in
+    /// cookies), which is probed behind a table: see
+    /// [`gputrace_abi::cookie::Cookie::behind_table`].
+    ///
+    /// # Errors
+    ///
+    /// [`ProbeError`] when the map is full ([`gputrace_abi::cookie::MAX_BEHIND`] functions).
+    pub fn set_around(&self, function: u32, around: &Around) -> Result<(), ProbeError> {
+        self.map("AROUND")?
+            .update(function.as_bytes(), around.as_bytes(), MapFlags::ANY)
+            .map_err(|error| refused("tell a library's own calls", &error))
     }
 
     /// The traced processes.

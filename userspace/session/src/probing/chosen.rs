@@ -12,7 +12,7 @@ use gputrace_loader::{
 };
 use gputrace_tracee::{
     elf::ElfError,
-    functions::{ExitKind, Tables, probe_exits},
+    functions::{ExitKind, probe_exits},
     library::{EndSite, ExitSite, LibraryFile, LibraryPlan, PlannedProbe, Site},
     plan::CostClass,
 };
@@ -54,7 +54,29 @@ pub fn plan(
     probe_exits(file, &mut plan, &|probe| {
         gputrace_catalog::runs_callbacks(&probe.name)
     });
+    let is_dear = |probe: &PlannedProbe| {
+        probe.site.cost == CostClass::SingleStepped && probe.end == EndSite::Return
+    };
+    // Other libraries have no tables that are known, and large code.
+    if plan
+        .probes
+        .iter()
+        .any(|probe| is_dear(probe) && is_of_hsa(probe.domain))
+    {
+        file.tables().move_behind(file, &mut plan);
+    }
     Ok(plan)
+}
+
+fn is_of_hsa(domain: Domain) -> bool {
+    let hsa = [
+        Domain::HsaCore,
+        Domain::HsaAmdExt,
+        Domain::HsaImageExt,
+        Domain::HsaFinalizeExt,
+        Domain::MemoryAllocation,
+    ];
+    hsa.contains(&domain)
 }
 
 /// Cookie of a traced function: what the eBPF programs need to know about it.
@@ -112,23 +134,12 @@ pub(crate) fn observed(
             .any(|probe| probe.name == name || probe.aliases.iter().any(|alias| alias == name));
         (!is_traced && role(name) != role::NONE).then_some(Domain::HsaCore)
     })?;
-    let is_frequent = |probe: &&PlannedProbe| {
-        let frequent = [role::DOORBELL, role::REARM, role::SIGNAL_DESTROY];
-        frequent.contains(&role(&probe.name)) && probe.site.cost == CostClass::SingleStepped
-    };
-    let tables = if plan.probes.iter().any(|probe| is_frequent(&probe)) {
-        Tables::read(file)
-    } else {
-        Tables::default()
-    };
     let traced: Vec<u64> = traced.probes.iter().map(|probe| probe.address).collect();
     let mut points = BTreeMap::new();
     for probe in &plan.probes {
-        let behind = Some(probe)
-            .filter(is_frequent)
-            .and_then(|probe| cheaper(file, &tables, probe, &traced));
-        let offset = behind.unwrap_or(probe.site).file_offset;
         let role = role(&probe.name);
+        let behind = cheaper(file, probe, role, &traced);
+        let offset = behind.unwrap_or(probe.site).file_offset;
         points
             .entry(offset)
             // A store that may ring a doorbell may also prepare a signal.
@@ -146,14 +157,27 @@ pub(crate) fn observed(
     Ok(points.into_iter().map(point).collect())
 }
 
+/// Where a function of HSA is probed behind its stub if it is not traced as a call; `None` if it is
+/// not, or not there.
+#[must_use]
+pub fn observed_behind(file: &LibraryFile, probe: &PlannedProbe) -> Option<Site> {
+    let name = gputrace_catalog::plain_name(&probe.name);
+    cheaper(
+        file,
+        probe,
+        gputrace_catalog::gpu_role(name, Domain::ALL),
+        &[],
+    )
+}
+
 /// The place behind a stub, if it is cheaper to probe. Not if a function that shares it is `traced`
 /// at its stub: its calls would be reported twice.
-fn cheaper(
-    file: &LibraryFile,
-    tables: &Tables,
-    probe: &PlannedProbe,
-    traced: &[u64],
-) -> Option<Site> {
+fn cheaper(file: &LibraryFile, probe: &PlannedProbe, role: u8, traced: &[u64]) -> Option<Site> {
+    let frequent = [role::DOORBELL, role::REARM, role::SIGNAL_DESTROY];
+    if !frequent.contains(&role) || probe.site.cost != CostClass::SingleStepped {
+        return None;
+    }
+    let tables = file.tables();
     let behind = tables.stubs().get(&probe.address)?;
     let mut sharing = tables.stubs().iter();
     if sharing.any(|(stub, other)| other.function == behind.function && traced.contains(stub)) {

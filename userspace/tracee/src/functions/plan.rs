@@ -105,6 +105,7 @@ fn one(
         domain: choice.domain,
         address: function.address,
         site,
+        behind: None,
         end,
         source: function.source.as_ref().map(ToString::to_string),
     })))

@@ -109,6 +109,32 @@ impl<'a> Sections<'a> {
         found
     }
 
+    /// Addresses of the file's own symbols to which its relocations refer: what it exports and
+    /// itself uses.
+    pub(super) fn referred(&self) -> Vec<u64> {
+        let symbols = self.bytes(".dynsym").unwrap_or_default();
+        let value = |number: u64| {
+            let at = usize::try_from(number)
+                .ok()?
+                .checked_mul(24)?
+                .checked_add(8)?;
+            let value = symbols.get(at..at.checked_add(8)?)?;
+            value.try_into().ok().map(u64::from_le_bytes)
+        };
+        let mut found = Vec::new();
+        for name in [".rela.dyn", ".rela.plt"] {
+            let bytes = self.bytes(name).unwrap_or_default();
+            let numbers = bytes.chunks_exact(24).filter_map(|entry| {
+                let number = entry.get(12..16)?.try_into().ok()?;
+                Some(u64::from(u32::from_le_bytes(number)))
+            });
+            // 0: no symbol. A value of 0: a symbol of another file.
+            let values = numbers.filter(|number| *number != 0).filter_map(value);
+            found.extend(values.filter(|value| *value != 0));
+        }
+        found
+    }
+
     /// GNU build id, lower-case hex, from its section: separate debug files have program headers,
     /// but not the contents of the segments.
     pub(super) fn build_id(&self) -> Option<String> {

@@ -1,6 +1,7 @@
 //! Chooses the functions of a library file, and writes them into the capture.
 
 use gputrace_abi::{
+    cookie::{Around, MAX_BEHIND},
     domain::Domain,
     values::{MAX_PLANS, ReadPlan},
 };
@@ -56,6 +57,7 @@ impl Instruments {
             Vec::new()
         };
         self.set_read_plans(&functions, collector);
+        self.set_around(&functions, &plan, collector);
         self.tell_of_limit(&functions, collector);
         self.next_function = functions.last().map_or(first, |last| last.id + 1);
         let library = Library {
@@ -119,6 +121,33 @@ impl Instruments {
         }
     }
 
+    /// Tells the programs where the code of the library is, seen from functions behind its tables.
+    fn set_around(
+        &mut self,
+        functions: &[Function],
+        plan: &LibraryPlan,
+        collector: &CollectorHandle,
+    ) {
+        for (function, probe) in functions.iter().zip(&plan.probes) {
+            let Some(behind) = &probe.behind else {
+                continue;
+            };
+            let around = Around {
+                before: behind.probed.saturating_sub(behind.code.start),
+                size: behind.code.end.saturating_sub(behind.code.start),
+            };
+            if self.calls.set_around(function.id, &around).is_err() {
+                // Calls of this function are recorded nevertheless.
+                let text = format!(
+                    "HSA's own calls of HSA functions are left out for the first {MAX_BEHIND} \
+                     functions only"
+                );
+                self.tell_once(text, collector);
+                break;
+            }
+        }
+    }
+
     /// Says so if the rate of calls is not limited of all of the functions.
     fn tell_of_limit(&mut self, functions: &[Function], collector: &CollectorHandle) {
         if self.extra.is_limited()
@@ -143,6 +172,9 @@ impl Instruments {
         probes
             .map(|(function, probe)| {
                 let mut cookie = cookie(function, &self.domains);
+                if probe.behind.is_some() {
+                    cookie = cookie.behind_table();
+                }
                 let stacks = self.stacks.as_ref();
                 if stacks.is_some_and(|stacks| stacks.includes(&function.name)) {
                     cookie = cookie.with_stack();
