@@ -1,5 +1,5 @@
-//! Each call of HSA's functions is recorded once, and no other. The truth is counted by a library that
-//! is loaded before HSA's and has its functions: each adds one and jumps to HSA's.
+//! Each call of HSA's and HIP's functions is recorded once, and no other. The truth is counted by a
+//! library that is loaded before them and has their functions: each adds one and jumps to theirs.
 
 #![allow(clippy::panic, reason = "test code outside of #[test] functions")]
 #![allow(
@@ -11,7 +11,7 @@
 mod support;
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fmt::Write as _,
     fs,
     path::{Path, PathBuf},
@@ -21,9 +21,10 @@ use std::{
 use gputrace_e2e::Trace;
 use gputrace_fidelity::release::preload;
 use gputrace_harness::rocm;
+use gputrace_releases::{LIBRARY_DIRECTORY, RELEASES};
 use gputrace_tracee::{elf::SymbolKind, library::LibraryFile};
 
-use support::{program, record_by, release};
+use support::{record_by, release};
 
 /// Compiles the library that counts calls of these functions into the words of a file.
 fn counter(place: &Path, functions: &[String]) -> PathBuf {
@@ -63,23 +64,44 @@ fn counter(place: &Path, functions: &[String]) -> PathBuf {
     library
 }
 
+/// Functions of the APIs that a library exports.
+fn exported(library: &Path) -> Vec<String> {
+    let library = LibraryFile::open(library).expect("a library");
+    let symbols = library.elf().symbols().iter();
+    let is_api = |name: &str| {
+        ["hsa_", "hip", "__hip"]
+            .iter()
+            .any(|begin| name.starts_with(begin))
+    };
+    symbols
+        .filter(|symbol| symbol.kind == SymbolKind::Function && is_api(&symbol.name))
+        .map(|symbol| symbol.name.clone())
+        .collect()
+}
+
 fn on(name: &str) {
     let Some(release) = release(name) else { return };
+    for program in ["vector_add", "arguments"] {
+        is_recorded(name, &support::program(&release, program, &[]));
+    }
+}
+
+fn is_recorded(name: &str, program: &Command) {
     let place = tempfile::tempdir().expect("a directory");
     let place = place.path();
     let root = rocm::root(name).expect("its root");
-    let library = root.join("usr/lib/x86_64-linux-gnu/libhsa-runtime64.so.1");
-    let library = LibraryFile::open(&library).expect("HSA's library");
-    let symbols = library.elf().symbols().iter();
-    let functions: Vec<String> = symbols
-        .filter(|symbol| symbol.kind == SymbolKind::Function && symbol.name.starts_with("hsa_"))
-        .map(|symbol| symbol.name.clone())
+    let packaged = RELEASES.iter().find(|one| one.name == name);
+    let functions: BTreeSet<String> = packaged
+        .expect("a release of Debian's")
+        .libraries
+        .iter()
+        .flat_map(|library| exported(&root.join(LIBRARY_DIRECTORY).join(library.soname)))
         .collect();
+    let functions: Vec<String> = functions.into_iter().collect();
     let counts = place.join("counts");
     fs::write(&counts, vec![0; functions.len() * 8]).expect("the counts");
 
     let counter = counter(place, &functions);
-    let program = program(&release, "vector_add", &[]);
     // Behind `env`, so that gputrace itself has only the software GPU.
     let mut counted = Command::new("env");
     let gpu = preload().expect("the software GPU");
@@ -97,7 +119,7 @@ fn on(name: &str) {
         &counted,
         place,
         "",
-        &["--hsa-trace", "--kernel-trace"],
+        &["--hsa-trace", "--hip-trace", "--kernel-trace"],
     );
     let trace = Trace::read(&place.join("out/run.gtcap"));
     trace.assert_lossless();
@@ -127,7 +149,7 @@ fn on(name: &str) {
     }
     assert!(
         differ.is_empty(),
-        "calls and recorded calls on ROCm {name}: {differ:?}"
+        "calls and recorded calls on ROCm {name}, {program:?}: {differ:?}"
     );
     assert!(seen.len() > 20, "{} functions are called", seen.len());
 }

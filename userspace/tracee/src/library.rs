@@ -79,8 +79,8 @@ pub struct BehindTable {
     pub probed: u64,
     /// Where the exported function would have been probed.
     pub stub: Site,
-    /// The code of the library: calls from there are its own.
-    pub code: Range<u64>,
+    /// The code of the library, if calls from there are its own and not of the exported function.
+    pub code: Option<Range<u64>>,
 }
 
 /// How the end of a function's calls is seen.

@@ -15,7 +15,10 @@ mod common;
 
 use std::{collections::BTreeMap, fs, path::Path, process::Command};
 
-use gputrace_tracee::{functions::Tables, library::LibraryFile};
+use gputrace_tracee::{
+    functions::{Callers, Tables},
+    library::LibraryFile,
+};
 use proptest::prelude::*;
 
 /// Number of functions of each table.
@@ -63,6 +66,44 @@ fn source(fill: impl Fn(&str, usize) -> String) -> String {
         + &filled
         + "}\n__attribute__((constructor)) static void begin(void) {\n\
            fill(&all); core_table = &all.core; more_table = &all.more; }\n"
+}
+
+/// A library with two tables as HIP has them: each is filled by the function that returns its
+/// address, when that is called for the first time. HIP has that function in a file of its own.
+fn with_getters(fill: impl Fn(&str, usize) -> String) -> String {
+    let mut text = String::from(
+        "#include <stddef.h>\n#include <stdint.h>\n\
+         typedef long (*Function)(long, long, long, long, long, long, long);\n",
+    );
+    for (table, number) in [("core", FUNCTIONS), ("more", FUNCTIONS + 4)] {
+        let (mut filled, mut stubs) = (String::new(), String::new());
+        for at in 0..number {
+            text += &format!(
+                "volatile long {table}_sink_{at};\n\
+                 __attribute__((noinline)) static long {table}_behind_{at}(\
+                 long a, long b, long c, long d, long e, long f, long g) \
+                 {{ {table}_sink_{at} = a + c; __asm__ volatile(\"\"); \
+                 return a * {at} + b * g + {table}_sink_{at}; }}\n"
+            );
+            filled += &fill(table, at);
+            stubs += &format!(
+                "long {table}_stub_{at}(long a, long b, long c, long d, long e, long f, long g) \
+                 {{ return get_{table}()->f[{at}](a, b, c, d, e, f, g); }}\n"
+            );
+        }
+        text += &format!(
+            "struct {table} {{ size_t size; Function f[{number}]; }};\n\
+             static struct {table} all_{table};\nextern int is_odd;\n\
+             __attribute__((noipa)) static struct {table} *get_{table}(void) {{\n\
+             static struct {table} *ready;\n\
+             if (!__atomic_load_n(&ready, __ATOMIC_ACQUIRE)) {{\n\
+             struct {table} *t = &all_{table};\n\
+             t->size = sizeof(struct {table});\n\
+             {filled} __atomic_store_n(&ready, t, __ATOMIC_RELEASE); }}\n\
+             return ready; }}\n{stubs}"
+        );
+    }
+    text + "int is_odd;\n"
 }
 
 /// One that is always the same.
@@ -135,10 +176,13 @@ fn what_is_behind_stubs_is_what_the_names_say() {
         &["-Os"],
         &["-O2", "-Wl,-z,pack-relative-relocs"],
     ] {
-        let (library, functions) = compile(directory.path(), &source(plain), options);
-        let tables = read(directory.path(), &library).unwrap();
-        check(&tables, &functions, "core", FUNCTIONS);
-        check(&tables, &functions, "more", FUNCTIONS + 4);
+        let with_getters = with_getters(|table, at| format!("t->f[{at}] = {table}_behind_{at};\n"));
+        for source in [source(plain), with_getters] {
+            let (library, functions) = compile(directory.path(), &source, options);
+            let tables = read(directory.path(), &library).unwrap();
+            check(&tables, &functions, "core", FUNCTIONS);
+            check(&tables, &functions, "more", FUNCTIONS + 4);
+        }
     }
 }
 
@@ -153,26 +197,65 @@ fn callers_are_known_unless_the_library_uses_the_stub() {
            Function loads(void) { return core_stub_3; }\n\
            Function words[] = { core_stub_4 };\n\
            long calls_behind(long a) { return core_behind_5(a) + 1; }\n\
-           long jumps_behind(long a) { return core_behind_6(a * 3); }\n";
+           long jumps_behind(long a) { return core_behind_6(a * 3); }\n\
+           long other_offset(long a) { return core_table->f[8](a + 1); }\n";
     let bound = ["-O2", "-Wl,-Bsymbolic", "-fno-inline"];
     let packed = [&bound[..], &["-Wl,-z,pack-relative-relocs"]].concat();
     for (options, expected) in [
-        (&["-O2"][..], &[1, 2, 3, 4, 6][..]),
-        (&["-O2", "-fno-plt"], &[1, 2, 3, 4, 6]),
+        (&["-O2"][..], &[1, 2, 3, 4, 6, 8][..]),
+        (&["-O2", "-fno-plt"], &[1, 2, 3, 4, 6, 8]),
         // The first has become a call through the table, whose return address tells it.
-        (&["-O2", "-fno-semantic-interposition"], &[2, 3, 4, 6]),
-        (&bound, &[1, 2, 3, 4, 6]),
-        (&packed, &[1, 2, 3, 4, 6]),
+        (&["-O2", "-fno-semantic-interposition"], &[2, 3, 4, 6, 8]),
+        (&bound, &[1, 2, 3, 4, 6, 8]),
+        (&packed, &[1, 2, 3, 4, 6, 8]),
     ] {
         let (library, functions) = compile(directory.path(), &text, options);
         let tables = read(directory.path(), &library).unwrap();
         let unknown: Vec<usize> = (0..FUNCTIONS)
             .filter(|at| {
                 let stub = functions[&format!("core_stub_{at}")];
-                !tables.stubs()[&stub].are_callers_known
+                tables.stubs()[&stub].callers == Callers::Unknown
             })
             .collect();
         assert_eq!(unknown, expected, "{options:?}");
+    }
+}
+
+/// If all users of a table are known, so is what leads to its functions.
+#[test]
+fn functions_that_only_stubs_call_are_known() {
+    const REST: &str = "(long a, long b, long c, long d, long e, long f, long g)";
+    let directory = tempfile::tempdir().unwrap();
+    let text = with_getters(|table, at| format!("t->f[{at}] = {table}_behind_{at};\n"))
+        + &format!(
+            "long calls{REST} {{ return core_stub_1(a, b, c, d, e, f, g) + 1; }}\n\
+             long calls_behind{REST} {{ return core_behind_5(a, b, c, d, e, f, g) + 1; }}\n\
+             long jumps_behind{REST} {{ return core_behind_6(b, a, c, d, e, f, g); }}\n\
+             long calls_through{REST} {{ return get_core()->f[7](a, b, c, d, e, f, g) + 1; }}\n\
+             long jumps_through{REST} {{ return get_core()->f[8](b, a, c, d, e, f, g); }}\n\
+             Function loads_behind(void) {{ return core_behind_9; }}\n\
+             Function words_behind[] = {{ core_behind_10 }};\n"
+        );
+    let unknown_user = "struct core *unknown(void) { return get_core(); }\n";
+    for options in [&["-O2"][..], &["-O3"], &["-Os"], &["-O2", "-fno-plt"]] {
+        for (source, others) in [
+            (text.clone(), Callers::Stubs),
+            (text.clone() + unknown_user, Callers::Outside),
+        ] {
+            let (library, functions) = compile(directory.path(), &source, options);
+            let tables = read(directory.path(), &library).unwrap();
+            for at in 0..FUNCTIONS {
+                let expected = match at {
+                    5 | 7 | 9 | 10 => Callers::Outside,
+                    6 | 8 => Callers::Unknown,
+                    // The library uses its stub.
+                    1 if others == Callers::Outside => Callers::Unknown,
+                    _ => others,
+                };
+                let stub = functions[&format!("core_stub_{at}")];
+                assert_eq!(tables.stubs()[&stub].callers, expected, "{at} {options:?}");
+            }
+        }
     }
 }
 

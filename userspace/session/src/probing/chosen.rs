@@ -57,26 +57,29 @@ pub fn plan(
     let is_dear = |probe: &PlannedProbe| {
         probe.site.cost == CostClass::SingleStepped && probe.end == EndSite::Return
     };
-    // Other libraries have no tables that are known, and large code.
+    // Other libraries have no tables that are known, and some have large code.
     if plan
         .probes
         .iter()
-        .any(|probe| is_dear(probe) && is_of_hsa(probe.domain))
+        .any(|probe| is_dear(probe) && has_tables(probe.domain))
     {
         file.tables().move_behind(file, &mut plan);
     }
     Ok(plan)
 }
 
-fn is_of_hsa(domain: Domain) -> bool {
-    let hsa = [
+/// Whether functions of a domain may be behind a table: HSA's, and HIP's from ROCm 6.2 on.
+fn has_tables(domain: Domain) -> bool {
+    let with_tables = [
+        Domain::HipRuntime,
+        Domain::HipCompiler,
         Domain::HsaCore,
         Domain::HsaAmdExt,
         Domain::HsaImageExt,
         Domain::HsaFinalizeExt,
         Domain::MemoryAllocation,
     ];
-    hsa.contains(&domain)
+    with_tables.contains(&domain)
 }
 
 /// Cookie of a traced function: what the eBPF programs need to know about it.

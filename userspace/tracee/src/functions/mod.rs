@@ -34,7 +34,7 @@ pub use exits::{Code, Exit, ExitKind, Exits, find_exits};
 pub use hazards::hazard;
 pub use plan::{Choice, plan, probe_exits};
 use sections::Sections;
-pub use tables::{Behind, Tables};
+pub use tables::{Behind, Callers, Table, Tables};
 
 /// A function with code of its own.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -9,9 +9,22 @@
 //!                              jmp   [rax + 0x160]
 //! ```
 //!
-//! None of these instructions is cheap to probe. The function behind begins as compilers begin
-//! functions. Where it is follows from the code that fills the table when the library is loaded: a
-//! series of stores of addresses of functions, relative to one register.
+//! HIP's save their arguments first, and call a function that returns the address of the table.
+//!
+//! ```text
+//! hipGetDevice:                endbr64
+//!                              sub   rsp, 0x18
+//!                              mov   [rsp + 8], rdi
+//!                              call  0x3d4410
+//!                              mov   rdi, [rsp + 8]
+//!                              mov   rax, [rax + 0x338]
+//!                              add   rsp, 0x18
+//!                              jmp   rax
+//! ```
+//!
+//! None of the first instructions is cheap to probe. The function behind begins as compilers begin
+//! functions. Where it is follows from the code that fills the table: a series of stores of
+//! addresses of functions, relative to one register or at fixed addresses.
 //!
 //! ```text
 //!                              movq   xmm0, [rip + 0x16e735]     (an address, by a relocation)
@@ -19,38 +32,61 @@
 //!                              movups [rdi + 0x160], xmm0
 //! ```
 //!
-//! The table begins with a version of 16 bytes, and its functions follow one another
-//! (`hsa_api_trace.h`, `ApiTableVersion`). So nothing is stored before the first function and
-//! behind the last one. A few entries are filled elsewhere. A table is used only if all others lead
-//! to the begin of a function, and if no other series of stores could be that table.
+//! HSA's tables begin with a version of 16 bytes (`hsa_api_trace.h`, `ApiTableVersion`), HIP's with
+//! their size (`hip_api_trace.hpp`, `HipDispatchTable`). Their functions follow one another. So
+//! nothing is stored before the first function and behind the last one. A few entries are filled
+//! elsewhere. A table is used only if all others lead to the begin of a function, and if no other
+//! series of stores could be that table.
 //!
 //! A tool that has replaced an entry is called by the stub and calls the function behind. Other
 //! code of the library may call that one directly.
 
 mod scan;
+mod stub;
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     ops::Range,
 };
 
-use iced_x86::{Decoder, DecoderOptions, FlowControl, Mnemonic, OpKind, Register};
-
-use self::scan::{ENTRY, LEAST, Scan, Store};
+use self::scan::{Base, By, ENTRY, LEAST, Scan, Store};
 use super::{sections::Sections, unwind};
 use crate::{
     elf::SymbolKind,
     library::{BehindTable, EndSite, LibraryFile, LibraryPlan, Site},
 };
 
-/// Maximum size of the code that is searched, bytes. ROCr has 1.3 MB.
+/// Maximum size of the code that is searched, bytes. ROCr has 1.3 MB, HIP 4.7 MB.
 const MAX_CODE: usize = 32 << 20;
 
-/// Size of the version at the begin of a table, bytes.
+/// Size of what is before the functions of a table of HSA, bytes: `ApiTableVersion`.
 const VERSION: u64 = 16;
+/// The same for HIP: the size of the table.
+const SIZE: u64 = 8;
 
 /// At most one in so many entries is filled elsewhere.
 const HOLES: usize = 16;
+
+/// Where a table of functions is, in the file's own address space.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Table {
+    /// At this address.
+    At(u64),
+    /// Where the variable at this address says.
+    Variable(u64),
+}
+
+/// Which calls of a function behind a table are calls of a stub that leads there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Callers {
+    /// All: nothing but stubs leads there.
+    Stubs,
+    /// Those that return to code outside of the library: the library does not use the stub, and
+    /// nothing but stubs jumps to the function.
+    Outside,
+    /// It cannot be told.
+    Unknown,
+}
 
 /// Where a stub leads. Addresses are in the file's own address space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,13 +95,12 @@ pub struct Behind {
     pub function: u64,
     /// Size of that function, bytes.
     pub size: u64,
-    /// Address of the variable with the address of the table.
-    pub variable: u64,
+    /// Where the table is.
+    pub table: Table,
     /// Offset of the entry in the table, bytes.
     pub offset: u64,
-    /// Whether the return address tells calls of the stub from the library's own calls of the
-    /// function: the library does not use the stub, and nothing else jumps to the function.
-    pub are_callers_known: bool,
+    /// Which calls of the function are calls of the stub.
+    pub callers: Callers,
 }
 
 /// Where the stubs of a library lead.
@@ -112,7 +147,12 @@ impl Tables {
             let mut others = self.stubs.iter();
             let is_shared =
                 others.any(|(stub, one)| *stub != probe.address && one.function == behind.function);
-            if is_shared || !behind.are_callers_known || probe.end != EndSite::Return {
+            let code = match behind.callers {
+                Callers::Stubs => None,
+                Callers::Outside => Some(self.code.clone()),
+                Callers::Unknown => continue,
+            };
+            if is_shared || probe.end != EndSite::Return {
                 continue;
             }
             let Some(site) = self.site(library, probe.address) else {
@@ -123,7 +163,7 @@ impl Tables {
                 probe.behind = Some(BehindTable {
                     stub,
                     probed: behind.function.saturating_add(site.skipped.into()),
-                    code: self.code.clone(),
+                    code,
                 });
             }
         }
@@ -136,48 +176,56 @@ impl Tables {
         }
         let end = begin.checked_add(text.len() as u64)?;
         let at = |address: u64| text.get(usize::try_from(address.checked_sub(begin)?).ok()?..);
-        // By variable with the table's address: the stubs by offset.
-        let mut tables: BTreeMap<u64, BTreeMap<u64, Vec<u64>>> = BTreeMap::new();
-        for stub in exported {
-            if let Some((variable, offset)) = at(*stub).and_then(|code| target(code, *stub)) {
-                let table = tables.entry(variable).or_default();
-                table.entry(offset).or_default().push(*stub);
+        // Their stubs by offset.
+        let mut tables: BTreeMap<By, BTreeMap<u64, Vec<u64>>> = BTreeMap::new();
+        for address in exported {
+            if let Some((by, offset)) = at(*address).and_then(|code| stub::target(code, *address)) {
+                let table = tables.entry(by).or_default();
+                table.entry(offset).or_default().push(*address);
             }
         }
         tables.retain(|_, table| table.len() >= LEAST);
         if tables.is_empty() {
             return None;
         }
-        let mut scan = Scan::new(sections, begin..end, exported);
-        scan.run(&text, begin);
-        let used: BTreeSet<u64> = scan.used().chain(sections.referred()).collect();
+        let scan = Scan::of(sections, &text, begin..end);
+        let referred: BTreeSet<u64> = sections.referred().into_iter().collect();
         let sizes: HashMap<u64, u64> = unwind::ranges(sections)
             .iter()
             .map(|range| (range.start, range.end.saturating_sub(range.start)))
             .collect();
         let series = scan.series();
         let mut stubs = BTreeMap::new();
-        for (variable, table) in tables {
-            let mut found = series.iter().filter_map(|one| one.as_table(&table, &sizes));
-            let Some(functions) = found.next() else {
+        for (by, entries) in tables {
+            let found = series
+                .iter()
+                .filter_map(|one| one.as_table(by, &entries, &sizes));
+            let Some((table, functions)) = the_only(found) else {
                 continue;
             };
-            if found.any(|other| other != functions) {
-                continue;
-            }
-            for (offset, of_entry) in table {
+            let are_users_known = scan.are_users_known(by);
+            for (offset, of_entry) in entries {
                 let Some((function, size)) = functions.get(&offset).copied() else {
                     continue;
                 };
-                // By the jumps of its stubs alone.
-                let is_jumped_to = scan.targets.contains(&function)
-                    || scan.through.get(&(variable, offset)) != Some(&of_entry.len());
+                // What is exported can be reached in other ways.
+                let stubs_alone = !exported.contains(&function)
+                    && !scan.jumps_to(function)
+                    && scan.through.get(&(by, offset)).copied()
+                        == u32::try_from(of_entry.len()).ok();
+                let is_called = scan.called_through.contains_key(&(by, offset))
+                    || !scan.is_only_in_a_table(function);
+                let callers = |stub: u64| match stubs_alone {
+                    true if are_users_known && !is_called => Callers::Stubs,
+                    true if !scan.uses(stub) && !referred.contains(&stub) => Callers::Outside,
+                    _ => Callers::Unknown,
+                };
                 let behind = |stub: u64| Behind {
                     function,
                     size,
-                    variable,
+                    table,
                     offset,
-                    are_callers_known: !is_jumped_to && !used.contains(&stub),
+                    callers: callers(stub),
                 };
                 stubs.extend(of_entry.into_iter().map(|stub| (stub, behind(stub))));
             }
@@ -187,46 +235,37 @@ impl Tables {
     }
 }
 
-/// The variable from which the stub that `code` begins with loads the address of a table, and the
-/// offset in the table of the function to which it jumps.
-fn target(code: &[u8], address: u64) -> Option<(u64, u64)> {
-    let mut decoder = Decoder::with_ip(64, code, address, DecoderOptions::NONE);
-    let mut load = decoder.decode();
-    if load.mnemonic() == Mnemonic::Endbr64 {
-        load = decoder.decode();
-    }
-    let jump = decoder.decode();
-    let is_load = load.mnemonic() == Mnemonic::Mov
-        && load.op0_kind() == OpKind::Register
-        && load.is_ip_rel_memory_operand();
-    let is_jump = jump.flow_control() == FlowControl::IndirectBranch
-        && jump.op0_kind() == OpKind::Memory
-        && jump.memory_base() == load.op0_register()
-        && jump.memory_index() == Register::None;
-    (is_load && is_jump).then(|| (load.ip_rel_memory_address(), jump.memory_displacement64()))
-}
-
 /// Stores relative to the same base, in code that runs from its begin to its end.
 #[derive(Debug)]
 struct Series {
+    base: Base,
     /// By offset from the base.
     stores: BTreeMap<u64, Store>,
 }
 
+/// Where a table is, and its functions: address and size by offset in it.
+type Filled = (Table, BTreeMap<u64, (u64, u64)>);
+
 impl Series {
-    /// The functions of a table, address and size by offset in it, if this can be what fills the
-    /// table with these offsets.
+    /// The table with entries at these offsets, if this can be what fills it.
     fn as_table<T>(
         &self,
-        offsets: &BTreeMap<u64, T>,
+        by: By,
+        entries: &BTreeMap<u64, T>,
         sizes: &HashMap<u64, u64>,
-    ) -> Option<BTreeMap<u64, (u64, u64)>> {
-        let (last, _) = offsets.last_key_value()?;
+    ) -> Option<Filled> {
+        let header = match by {
+            By::Variable(_) => VERSION,
+            // The function that returns its address also fills it.
+            By::Getter(_) if self.base == Base::Absolute => SIZE,
+            By::Getter(_) => return None,
+        };
+        let (last, _) = entries.last_key_value()?;
         let is_stored =
             |offset: Option<u64>| offset.is_some_and(|at| self.stores.contains_key(&at));
-        let mut found = self.stores.keys().filter_map(|first| {
+        the_only(self.stores.keys().filter_map(|first| {
             // An object lies behind its address.
-            let table = first.checked_sub(VERSION)?;
+            let table = first.checked_sub(header)?;
             let end = table.checked_add(*last)?.checked_add(ENTRY);
             // The table begins and ends there.
             if is_stored(first.checked_sub(ENTRY)) || is_stored(end) {
@@ -236,12 +275,19 @@ impl Series {
                 let store = self.stores.get(&table.checked_add(*offset)?)?;
                 Some((*offset, (store.value, *sizes.get(&store.value)?)))
             };
-            let functions: BTreeMap<u64, _> = offsets.keys().filter_map(entry).collect();
-            let holes = offsets.len() - functions.len();
-            (holes * HOLES <= offsets.len()).then_some(functions)
-        });
-        let first = found.next()?;
-        // Which of two it is cannot be known.
-        found.all(|other| other == first).then_some(first)
+            let functions: BTreeMap<u64, _> = entries.keys().filter_map(entry).collect();
+            let holes = entries.len() - functions.len();
+            let table = match by {
+                By::Variable(variable) => Table::Variable(variable),
+                By::Getter(_) => Table::At(table),
+            };
+            (holes * HOLES <= entries.len()).then_some((table, functions))
+        }))
     }
+}
+
+/// What all of them are; `None` if they differ, so that it cannot be known, or if there are none.
+fn the_only(mut found: impl Iterator<Item = Filled>) -> Option<Filled> {
+    let first = found.next()?;
+    found.all(|other| other == first).then_some(first)
 }

@@ -132,14 +132,17 @@ impl Instruments {
             let Some(behind) = &probe.behind else {
                 continue;
             };
+            let Some(code) = &behind.code else {
+                continue;
+            };
             let around = Around {
-                before: behind.probed.saturating_sub(behind.code.start),
-                size: behind.code.end.saturating_sub(behind.code.start),
+                before: behind.probed.saturating_sub(code.start),
+                size: code.end.saturating_sub(code.start),
             };
             if self.calls.set_around(function.id, &around).is_err() {
                 // Calls of this function are recorded nevertheless.
                 let text = format!(
-                    "HSA's own calls of HSA functions are left out for the first {MAX_BEHIND} \
+                    "ROCm's own calls of its functions are left out for the first {MAX_BEHIND} \
                      functions only"
                 );
                 self.tell_once(text, collector);
@@ -172,7 +175,8 @@ impl Instruments {
         probes
             .map(|(function, probe)| {
                 let mut cookie = cookie(function, &self.domains);
-                if probe.behind.is_some() {
+                let behind = probe.behind.as_ref();
+                if behind.is_some_and(|behind| behind.code.is_some()) {
                     cookie = cookie.behind_table();
                 }
                 let stacks = self.stacks.as_ref();

@@ -25,9 +25,27 @@ struct Loaded {
     since: u64,
 }
 
+/// By what a stub finds the address of a table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum By {
+    /// A variable at this address.
+    Variable(u64),
+    /// A function at this address, which returns it.
+    Getter(u64),
+}
+
+/// What is known of the value of a register.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Origin {
+    /// It may be the address of a table.
+    Table(By),
+    /// It was loaded from a table, at this offset.
+    Entry(By, u64),
+}
+
 /// To what a store is relative.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Base {
+pub(super) enum Base {
     /// Nothing.
     Absolute,
     /// A value that was in a register. Copies of it have the same number.
@@ -45,7 +63,7 @@ pub(super) struct Store {
 }
 
 /// A pass over the code that notes where addresses of code are stored.
-pub(super) struct Scan<'a> {
+pub(super) struct Scan {
     /// Words that have an address when the file is mapped at 0.
     words: HashMap<u64, u64>,
     code: Range<u64>,
@@ -59,27 +77,33 @@ pub(super) struct Scan<'a> {
     /// Number of ends of code that were passed: code behind one is not reached from before it.
     ends: u32,
     /// Where jumps lead.
-    pub(super) targets: BTreeSet<u64>,
-    /// The variable from which each register was loaded.
-    variables: [Option<u64>; 16],
-    /// Jumps through tables, as stubs have them: their number by variable with the table's address
-    /// and offset in the table.
-    pub(super) through: BTreeMap<(u64, u64), usize>,
-    /// Begins of exported functions.
-    exported: &'a BTreeSet<u64>,
-    /// Those of them that the code calls, or whose address it loads.
-    loaded: BTreeSet<u64>,
+    targets: BTreeSet<u64>,
+    /// How often each function is called by its address.
+    calls: HashMap<u64, u32>,
+    /// How often the code loads each address of code.
+    leas: HashMap<u64, u32>,
+    /// How many words have each address of code.
+    pointed: HashMap<u64, u32>,
+    origins: [Option<Origin>; 16],
+    /// Jumps through tables, as stubs have them: their number by table and offset in the table.
+    pub(super) through: BTreeMap<(By, u64), u32>,
+    /// Calls through tables, in the same way.
+    pub(super) called_through: BTreeMap<(By, u64), u32>,
     stores: HashMap<(u32, Base), BTreeMap<u64, Option<Store>>>,
 }
 
-impl<'a> Scan<'a> {
-    pub(super) fn new(
-        sections: &Sections<'_>,
-        code: Range<u64>,
-        exported: &'a BTreeSet<u64>,
-    ) -> Self {
-        Self {
-            words: sections.addresses(&code),
+impl Scan {
+    /// Passes over the code of a library, `text`, which is at `code`.
+    pub(super) fn of(sections: &Sections<'_>, text: &[u8], code: Range<u64>) -> Self {
+        let mut decoder = Decoder::with_ip(64, text, code.start, DecoderOptions::NONE);
+        let words = sections.addresses(&code);
+        let mut pointed = HashMap::new();
+        for address in words.values() {
+            *pointed.entry(*address).or_default() += 1;
+        }
+        let mut scan = Self {
+            words,
+            pointed,
             code,
             information: InstructionInfoFactory::new(),
             registers: [None; 16],
@@ -88,36 +112,55 @@ impl<'a> Scan<'a> {
             vectors: [[None; 2]; 16],
             ends: 0,
             targets: BTreeSet::new(),
-            variables: [None; 16],
+            origins: [None; 16],
             through: BTreeMap::new(),
-            exported,
-            loaded: BTreeSet::new(),
+            called_through: BTreeMap::new(),
+            calls: HashMap::new(),
+            leas: HashMap::new(),
             stores: HashMap::new(),
-        }
-    }
-
-    pub(super) fn run(&mut self, text: &[u8], begin: u64) {
-        let mut decoder = Decoder::with_ip(64, text, begin, DecoderOptions::NONE);
+        };
         let mut instruction = Instruction::default();
         while decoder.can_decode() {
             decoder.decode_out(&mut instruction);
-            self.step(&instruction);
+            scan.step(&instruction);
         }
+        scan
     }
 
-    /// Exported functions that the library itself may call by their addresses.
-    pub(super) fn used(&self) -> impl Iterator<Item = u64> {
-        let words = self.words.values();
-        let found = self.loaded.iter().chain(&self.targets).chain(words);
-        found
-            .copied()
-            .filter(|address| self.exported.contains(address))
+    /// How often the code and the data refer to an address of code, other than by jumps and calls.
+    fn loads(&self, address: u64) -> u32 {
+        let by_code = self.leas.get(&address).copied().unwrap_or_default();
+        let by_words = self.pointed.get(&address).copied().unwrap_or_default();
+        by_code.saturating_add(by_words)
     }
 
-    fn note(&mut self, address: u64) {
-        if self.exported.contains(&address) {
-            self.loaded.insert(address);
-        }
+    /// Whether the library jumps to an address.
+    pub(super) fn jumps_to(&self, address: u64) -> bool {
+        self.targets.contains(&address)
+    }
+
+    /// Whether the library itself may call the function at an address, by that address.
+    pub(super) fn uses(&self, function: u64) -> bool {
+        self.jumps_to(function) || self.calls.contains_key(&function) || self.loads(function) > 0
+    }
+
+    /// Whether only one thing refers to a function: the code that fills a table with it.
+    pub(super) fn is_only_in_a_table(&self, function: u64) -> bool {
+        let is_called = self.calls.contains_key(&function);
+        !self.jumps_to(function) && !is_called && self.loads(function) == 1
+    }
+
+    /// Whether it is known of all that finds a table what it calls.
+    pub(super) fn are_users_known(&self, by: By) -> bool {
+        let By::Getter(getter) = by else {
+            return false;
+        };
+        let uses = self.through.iter().chain(&self.called_through);
+        let known: u32 = uses
+            .filter(|((one, _), _)| *one == by)
+            .map(|(_, count)| count)
+            .sum();
+        !self.jumps_to(getter) && self.loads(getter) == 0 && self.calls.get(&getter) == Some(&known)
     }
 
     /// What was stored, without what other code could have jumped into.
@@ -126,14 +169,15 @@ impl<'a> Scan<'a> {
             let mut between = self.targets.range(store.since.saturating_add(1)..=store.at);
             between.next().is_some()
         };
-        let stores = self.stores.values().filter(|found| found.len() >= LEAST);
+        let stores = self.stores.iter().filter(|(_, found)| found.len() >= LEAST);
         stores
-            .map(|found| {
+            .map(|((_, base), found)| {
                 let certain = found.iter().filter_map(|(offset, store)| {
                     let store = store.filter(|store| !jumped_into(store))?;
                     Some((*offset, store))
                 });
                 Series {
+                    base: *base,
                     stores: certain.collect(),
                 }
             })
@@ -143,9 +187,18 @@ impl<'a> Scan<'a> {
     fn step(&mut self, instruction: &Instruction) {
         match instruction.flow_control() {
             FlowControl::Next => self.data(instruction),
-            FlowControl::Call | FlowControl::IndirectCall => {
-                // Of an indirect call: 0.
-                self.note(instruction.near_branch_target());
+            FlowControl::Call => {
+                let function = instruction.near_branch_target();
+                *self.calls.entry(function).or_default() += 1;
+                self.called();
+                if let Some(result) = self.origins.first_mut() {
+                    *result = Some(Origin::Table(By::Getter(function)));
+                }
+            }
+            FlowControl::IndirectCall => {
+                if let Some(through) = self.through(instruction) {
+                    *self.called_through.entry(through).or_default() += 1;
+                }
                 self.called();
             }
             FlowControl::ConditionalBranch => {
@@ -156,24 +209,54 @@ impl<'a> Scan<'a> {
                     FlowControl::UnconditionalBranch => {
                         self.targets.insert(instruction.near_branch_target());
                     }
-                    FlowControl::IndirectBranch => self.jumped(instruction),
+                    FlowControl::IndirectBranch => {
+                        if let Some(through) = self.through(instruction) {
+                            *self.through.entry(through).or_default() += 1;
+                        }
+                    }
                     _ => {}
                 }
                 self.ends += 1;
                 self.registers = [None; 16];
-                self.variables = [None; 16];
+                self.origins = [None; 16];
                 self.vectors = [[None; 2]; 16];
             }
         }
     }
 
-    /// Notes a jump through a table.
-    fn jumped(&mut self, instruction: &Instruction) {
-        if let Place::General(base) = Place::of_register(instruction.memory_base())
-            && let Some(variable) = self.variables.get(base).copied().flatten()
-        {
-            let place = (variable, instruction.memory_displacement64());
-            *self.through.entry(place).or_default() += 1;
+    /// The table through which an instruction jumps or calls, and the offset in it.
+    fn through(&self, instruction: &Instruction) -> Option<(By, u64)> {
+        let origin = match Place::of(instruction, 0) {
+            Place::General(at) => self.origins.get(at).copied().flatten(),
+            Place::Memory => self.origin(instruction, Place::Memory),
+            Place::Vector(_) | Place::Other => None,
+        };
+        match origin {
+            Some(Origin::Entry(by, offset)) => Some((by, offset)),
+            _ => None,
+        }
+    }
+
+    /// What is known of a source of 8 bytes.
+    fn origin(&self, instruction: &Instruction, source: Place) -> Option<Origin> {
+        match source {
+            Place::General(from) => self.origins.get(from).copied().flatten(),
+            Place::Memory if instruction.is_ip_rel_memory_operand() => {
+                let variable = instruction.ip_rel_memory_address();
+                Some(Origin::Table(By::Variable(variable)))
+            }
+            Place::Memory if instruction.memory_index() == Register::None => {
+                let Place::General(base) = Place::of_register(instruction.memory_base()) else {
+                    return None;
+                };
+                match self.origins.get(base).copied().flatten() {
+                    Some(Origin::Table(by)) => {
+                        Some(Origin::Entry(by, instruction.memory_displacement64()))
+                    }
+                    _ => None,
+                }
+            }
+            _ => None,
         }
     }
 
@@ -205,8 +288,11 @@ impl<'a> Scan<'a> {
                 let address = instruction
                     .is_ip_rel_memory_operand()
                     .then(|| instruction.ip_rel_memory_address());
-                address.into_iter().for_each(|at| self.note(at));
-                [address.and_then(|at| self.code_at(at, instruction)), None]
+                let loaded = address.and_then(|at| self.code_at(at, instruction));
+                if let Some(Loaded { value, .. }) = loaded {
+                    *self.leas.entry(value).or_default() += 1;
+                }
+                [loaded, None]
             }
             (Mnemonic::Mov, Place::General(_), _) => [low(self), None],
             (Mnemonic::Movq, Place::Vector(_), _) => [low(self), None],
@@ -239,12 +325,11 @@ impl<'a> Scan<'a> {
                     Place::General(from) => self.values.get(from).copied(),
                     _ => None,
                 };
+                let is_move = instruction.mnemonic() == Mnemonic::Mov;
+                let origin = self.origin(instruction, source).filter(|_| is_move);
                 self.write(at, new.first().copied().flatten());
-                let is_load = instruction.mnemonic() == Mnemonic::Mov
-                    && source == Place::Memory
-                    && instruction.is_ip_rel_memory_operand();
-                if let Some(variable) = self.variables.get_mut(at).filter(|_| is_load) {
-                    *variable = Some(instruction.ip_rel_memory_address());
+                if let Some(known) = self.origins.get_mut(at) {
+                    *known = origin;
                 }
                 if let (Some(same), Some(number)) = (same, self.values.get_mut(at)) {
                     *number = same;
@@ -264,8 +349,8 @@ impl<'a> Scan<'a> {
         if let Some(place) = self.registers.get_mut(register) {
             *place = value;
         }
-        if let Some(variable) = self.variables.get_mut(register) {
-            *variable = None;
+        if let Some(origin) = self.origins.get_mut(register) {
+            *origin = None;
         }
         if let Some(number) = self.values.get_mut(register) {
             *number = self.count;
