@@ -108,7 +108,8 @@ fn functions(targets: &[Target]) -> usize {
     targets.iter().map(|target| target.functions.len()).sum()
 }
 
-/// Opens a library and plans probes on all its HIP and HSA functions, including polling functions.
+/// Opens a library and plans probes on all its HIP and HSA functions, including those that
+/// have to be asked for.
 fn find((name, endings): &(&str, [&str; 4])) -> Result<Target> {
     let mut paths = DIRECTORIES.iter().flat_map(|directory| {
         endings

@@ -1,7 +1,13 @@
 //! What tracing costs a program that does nothing but launch kernels, on real runtimes with a
 //! software GPU.
 
-use std::{fs, path::Path, process::Command};
+use std::{
+    collections::BTreeMap,
+    fs,
+    io::{BufRead as _, BufReader},
+    path::Path,
+    process::{Command, Stdio},
+};
 
 use anyhow::{Context as _, Result, ensure};
 use gputrace_fidelity::{
@@ -12,6 +18,7 @@ use gputrace_releases::RELEASES;
 
 use crate::{
     Options,
+    programs::{Statistics, measured_of},
     report::{Table, median},
 };
 
@@ -41,6 +48,15 @@ pub(crate) fn measure(options: &Options) -> Result<()> {
             "added, us/launch",
         ],
     );
+    let mut hits = Table::new(
+        "Hits for each launch",
+        &[
+            "release; options",
+            "hits/launch",
+            "in programs, ns/launch",
+            "hits of each program",
+        ],
+    );
     let mut is_any = false;
     for release in RELEASES {
         // The others are not installed.
@@ -49,6 +65,10 @@ pub(crate) fn measure(options: &Options) -> Result<()> {
         };
         is_any = true;
         of_release(options, &release, turns, &mut table)?;
+        for (with, arguments) in VARIANTS {
+            let name = format!("{} {with}", release.name);
+            hits_of(options, &release, arguments, &name, &mut hits)?;
+        }
     }
     ensure!(
         is_any,
@@ -59,7 +79,78 @@ pub(crate) fn measure(options: &Options) -> Result<()> {
          added are computed per turn. One thread launches kernels that take no time and waits \
          after each 50. The software GPU, the program and gputrace share the processors."
     ));
-    table.print()
+    table.print()?;
+    hits.note(format!(
+        "Runs of gputrace's eBPF programs, as the kernel counts and times them, of {MORE} launches \
+         less those of {LESS}. A program runs at most once for each hit of its kind."
+    ));
+    hits.print()
+}
+
+/// Numbers of launches: what differs between runs with these is not of the begin and the end.
+const LESS: u32 = 10_000;
+const MORE: u32 = 30_000;
+
+/// Adds a row with what is hit for each launch.
+fn hits_of(
+    options: &Options,
+    release: &Release,
+    with: &[&str],
+    name: &str,
+    table: &mut Table,
+) -> Result<()> {
+    let less = runs(options, release, with, LESS)?;
+    let more = runs(options, release, with, MORE)?;
+    let mut all = Vec::new();
+    let (mut hits, mut time) = (0.0, 0.0);
+    for (program, (runs, nanoseconds)) in more {
+        let (fewer, earlier) = less.get(&program).copied().unwrap_or_default();
+        let each = |more: u64, less: u64| (more as f64 - less as f64) / f64::from(MORE - LESS);
+        let runs = each(runs, fewer);
+        hits += runs;
+        time += each(nanoseconds, earlier);
+        if runs >= 0.005 {
+            all.push(format!("{program} {runs:.2}"));
+        }
+    }
+    table.row(&[
+        &name,
+        &format!("{hits:.2}"),
+        &format!("{time:.0}"),
+        &all.join(", "),
+    ]);
+    Ok(())
+}
+
+/// Runs of each of gputrace's programs, and the time in them, ns, until so many kernels have been
+/// launched.
+fn runs(
+    options: &Options,
+    release: &Release,
+    with: &[&str],
+    launches: u32,
+) -> Result<BTreeMap<String, (u64, u64)>> {
+    let _statistics = Statistics::enable()?;
+    let place = tempfile::tempdir()?;
+    let mut command = launching(options, release, Some(with), place.path(), launches)?;
+    command.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut recorder = command.spawn()?;
+    let said = recorder.stdout.take().context("its output")?;
+    let ended = BufReader::new(said)
+        .lines()
+        .map_while(Result::ok)
+        .any(|line| line.ends_with(" launches/s"));
+    ensure!(ended, "the program did not launch its kernels");
+    let mut programs = BTreeMap::new();
+    for program in measured_of(recorder.id()) {
+        let known: &mut (u64, u64) = programs.entry(program.name).or_default();
+        known.0 += program.runs;
+        known.1 += program.nanoseconds;
+    }
+    drop(recorder.stdin.take());
+    let status = recorder.wait()?;
+    ensure!(status.success(), "gputrace ended with {status}");
+    Ok(programs)
 }
 
 fn of_release(options: &Options, release: &Release, turns: usize, table: &mut Table) -> Result<()> {
@@ -96,20 +187,7 @@ fn of_release(options: &Options, release: &Release, turns: usize, table: &mut Ta
 /// Launches per second, traced with these options or alone.
 fn rate(options: &Options, release: &Release, traced: Option<&[&str]>) -> Result<f64> {
     let place = tempfile::tempdir()?;
-    fs::write(place.path().join("softgpu.toml"), SETTINGS)?;
-    let workload = Workload {
-        program: "launches",
-        ..*WORKLOADS.first().context("no workload")?
-    };
-    let program = release.program(&workload, &["1", "20000"]);
-    let mut command = match traced {
-        None => Command::new(program.get_program()),
-        Some(with) => recorder(options, with, place.path(), &program),
-    };
-    command.args(program.get_args());
-    equip(&mut command, place.path())?;
-    // The truth is not needed, and costs the software GPU time.
-    command.env_remove("SOFTGPU_LOG");
+    let mut command = launching(options, release, traced, place.path(), 20_000)?;
     let output = command.output()?;
     let said = String::from_utf8_lossy(&output.stdout);
     ensure!(
@@ -123,6 +201,32 @@ fn rate(options: &Options, release: &Release, traced: Option<&[&str]>) -> Result
     rate.with_context(|| format!("no rate: {said}"))?
         .parse()
         .context("a rate")
+}
+
+/// The command that launches so many kernels, traced with these options or alone.
+fn launching(
+    options: &Options,
+    release: &Release,
+    traced: Option<&[&str]>,
+    place: &Path,
+    launches: u32,
+) -> Result<Command> {
+    fs::write(place.join("softgpu.toml"), SETTINGS)?;
+    let workload = Workload {
+        program: "launches",
+        ..*WORKLOADS.first().context("no workload")?
+    };
+    let launches = launches.to_string();
+    let program = release.program(&workload, &["1", &launches]);
+    let mut command = match traced {
+        None => Command::new(program.get_program()),
+        Some(with) => recorder(options, with, place, &program),
+    };
+    command.args(program.get_args());
+    equip(&mut command, place)?;
+    // The truth is not needed, and costs the software GPU time.
+    command.env_remove("SOFTGPU_LOG");
+    Ok(command)
 }
 
 fn recorder(options: &Options, with: &[&str], place: &Path, program: &Command) -> Command {

@@ -154,7 +154,12 @@ pub(crate) struct Measured {
 
 /// Programs that this process holds.
 pub(crate) fn measured() -> Vec<Measured> {
-    let mine: HashSet<u32> = fs::read_dir("/proc/self/fdinfo")
+    measured_of(std::process::id())
+}
+
+/// Programs that a process holds.
+pub(crate) fn measured_of(pid: u32) -> Vec<Measured> {
+    let held: HashSet<u32> = fs::read_dir(format!("/proc/{pid}/fdinfo"))
         .into_iter()
         .flatten()
         .flatten()
@@ -168,7 +173,7 @@ pub(crate) fn measured() -> Vec<Measured> {
         })
         .collect();
     ProgInfoIter::default()
-        .filter(|info| mine.contains(&info.id))
+        .filter(|info| held.contains(&info.id))
         .map(|info| Measured {
             name: info.name.to_string_lossy().into_owned(),
             nanoseconds: info.run_time_ns,
