@@ -4,7 +4,7 @@
 //!
 //! * **Is this exported function traced, and in which domain?** [`classify`] uses the naming
 //!   patterns of the libraries, so a function that a newer ROCm adds is traced on the day it ships.
-//!   [`library_patterns`] lists the files to examine, [`is_polling`] the functions that are left
+//!   [`library_patterns`] lists the files to examine, [`is_on_request`] the functions that are left
 //!   out unless the user requests them by name.
 //! * **What do its arguments mean?** [`signature()`] looks the function up in data that
 //!   `cargo xtask gen-catalog` made from the public headers of several ROCm releases (`data/*.txt`,
@@ -62,8 +62,8 @@ use std::sync::LazyLock;
 
 pub use callbacks::runs_callbacks;
 pub use domains::{
-    KOKKOS_TOOLS, LibraryPattern, classify, is_polling, library_domains, library_patterns,
-    library_stems, plain_name, polling_prefixes,
+    KOKKOS_TOOLS, LibraryPattern, classify, is_on_request, library_domains, library_patterns,
+    library_stems, plain_name,
 };
 pub use gpu_roles::{
     CODE_OBJECTS_LOADED, CODE_OBJECTS_UNLOADED, RUNTIME_ENDS, gpu_role, is_gpu_traced, stream_word,

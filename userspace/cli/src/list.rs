@@ -106,9 +106,9 @@ fn found() -> Result<Vec<Listed>> {
 
 fn show(out: &mut Page<String>, library: &Listed, probes: bool) -> Result<()> {
     let file = &library.file;
-    // All functions, including polling functions, which can be asked for.
+    // All functions, including those that have to be asked for.
     let everything = FunctionFilter {
-        polling: Some(Regex::new("")?),
+        on_request: Some(Regex::new("")?),
         ..FunctionFilter::default()
     };
     let plan = plan(file, Domain::ALL, &everything)?;
@@ -149,8 +149,8 @@ fn table(out: &mut Page<String>, file: &LibraryFile, plan: &LibraryPlan) -> Resu
         } else {
             format!(" ({})", probe.aliases.join(", "))
         };
-        let polling = if gputrace_catalog::is_polling(&probe.name) {
-            " [off: polling]"
+        let off = if gputrace_catalog::is_on_request(&probe.name) {
+            " [off: --hsa-include]"
         } else {
             ""
         };
@@ -168,7 +168,7 @@ fn table(out: &mut Page<String>, file: &LibraryFile, plan: &LibraryPlan) -> Resu
             format!(" [{what}: {:#x}, {}]", site.file_offset, site.cost.name())
         });
         out.line(format_args!(
-            "  {:>#10x} {:>4}  {:<15} {:<8} {:<22} {}{}{aliases}{polling}{behind}",
+            "  {:>#10x} {:>4}  {:<15} {:<8} {:<22} {}{}{aliases}{off}{behind}",
             probe.site.file_offset,
             probe.site.skipped,
             probe.site.cost.name(),

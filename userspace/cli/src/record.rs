@@ -53,7 +53,7 @@ pub(crate) fn run(cli: &Cli, options: &Options) -> Result<Done> {
         && args.hsa_include.is_none()
     {
         say(
-            "HSA's polling functions (hsa_signal_load_*, hsa_queue_load_*_index_*) are left out; --hsa-include REGEX adds them",
+            "HSA functions that are called very often and say little (hsa_signal_load_*, hsa_queue_load_*_index_*, hsa_executable_symbol_get_info) are left out; --hsa-include REGEX adds them",
         );
     }
     if args.hsa_include.is_some()
@@ -235,7 +235,7 @@ pub(crate) fn request(args: &RecordArgs, pids: &[u32]) -> Request {
         functions: FunctionFilter {
             include: args.include.clone(),
             exclude: args.exclude.clone(),
-            polling: args.hsa_include.clone(),
+            on_request: args.hsa_include.clone(),
         },
         periods: args
             .collection_period

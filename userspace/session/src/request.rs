@@ -146,17 +146,17 @@ pub struct FunctionFilter {
     pub include: Option<Regex>,
     /// If set, trace no functions whose names match.
     pub exclude: Option<Regex>,
-    /// HSA's polling functions are called millions of times per second, so they are left out,
-    /// except those whose names match this.
-    pub polling: Option<Regex>,
+    /// Some of HSA's functions are called millions of times and say little
+    /// ([`gputrace_catalog::is_on_request`]). They are left out, except those whose names match.
+    pub on_request: Option<Regex>,
 }
 
 impl FunctionFilter {
     /// Whether to trace the function `name`.
     #[must_use]
     pub fn wants(&self, name: &str) -> bool {
-        if gputrace_catalog::is_polling(name)
-            && !self.polling.as_ref().is_some_and(|re| re.is_match(name))
+        if gputrace_catalog::is_on_request(name)
+            && !self.on_request.as_ref().is_some_and(|re| re.is_match(name))
         {
             return false;
         }
@@ -401,11 +401,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn polling_functions_must_be_asked_for() {
+    fn frequent_functions_must_be_asked_for() {
         let mut filter = FunctionFilter::default();
         assert!(filter.wants("hipMalloc"));
         assert!(!filter.wants("hsa_signal_load_relaxed"));
-        filter.polling = Some(Regex::new("signal_load").unwrap());
+        filter.on_request = Some(Regex::new("signal_load").unwrap());
         assert!(filter.wants("hsa_signal_load_relaxed"));
         filter.exclude = Some(Regex::new("relaxed").unwrap());
         assert!(!filter.wants("hsa_signal_load_relaxed"));

@@ -108,8 +108,10 @@ pub(crate) struct RecordArgs {
     #[arg(long, value_name = "REGEX", help_heading = "What to trace")]
     pub(crate) exclude: Option<Regex>,
 
-    /// Also trace HSA's polling functions (hsa_signal_load_* and similar) whose names match. They
-    /// are off by default because programs call them millions of times a second.
+    /// Also trace those of HSA's very frequent functions whose names match.
+    ///
+    /// hsa_signal_load_*, hsa_queue_load_*_index_* and hsa_executable_symbol_get_info are off by
+    /// default: they are called millions of times and say little.
     #[arg(long, value_name = "REGEX", help_heading = "What to trace")]
     pub(crate) hsa_include: Option<Regex>,
 
