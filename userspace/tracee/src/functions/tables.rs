@@ -144,14 +144,14 @@ impl Tables {
             let Some(behind) = self.stubs.get(&probe.address) else {
                 continue;
             };
-            let mut others = self.stubs.iter();
-            let is_shared =
-                others.any(|(stub, one)| *stub != probe.address && one.function == behind.function);
             let code = match behind.callers {
                 Callers::Stubs => None,
                 Callers::Outside => Some(self.code.clone()),
                 Callers::Unknown => continue,
             };
+            let mut others = self.stubs.iter();
+            let is_shared =
+                others.any(|(stub, one)| *stub != probe.address && one.function == behind.function);
             if is_shared || probe.end != EndSite::Return {
                 continue;
             }

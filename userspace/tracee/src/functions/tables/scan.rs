@@ -15,6 +15,16 @@ use super::{Sections, Series};
 /// Size of an entry of a table, bytes.
 pub(super) const ENTRY: u64 = 8;
 
+/// General registers that functions preserve, apart from the stack pointer.
+pub(super) const PRESERVED: [Register; 6] = [
+    Register::RBX,
+    Register::RBP,
+    Register::R12,
+    Register::R13,
+    Register::R14,
+    Register::R15,
+];
+
 /// Minimum number of functions of a table.
 pub(super) const LEAST: usize = 8;
 
@@ -150,7 +160,7 @@ impl Scan {
         !self.jumps_to(function) && !is_called && self.loads(function) == 1
     }
 
-    /// Whether it is known of all that finds a table what it calls.
+    /// Whether it is known which entry of a table each of its users calls.
     pub(super) fn are_users_known(&self, by: By) -> bool {
         let By::Getter(getter) = by else {
             return false;
@@ -262,14 +272,6 @@ impl Scan {
 
     /// Forgets the registers that functions need not preserve.
     fn called(&mut self) {
-        const PRESERVED: [Register; 6] = [
-            Register::RBX,
-            Register::RBP,
-            Register::R12,
-            Register::R13,
-            Register::R14,
-            Register::R15,
-        ];
         for at in 0..self.registers.len() {
             if !PRESERVED.iter().any(|register| register.number() == at) {
                 self.write(at, None);

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register};
 
-use super::scan::By;
+use super::scan::{By, PRESERVED};
 
 /// Maximum number of instructions of a stub. HIP's with the most parameters have about 50.
 const MAX_LENGTH: usize = 96;
@@ -21,16 +21,6 @@ const ARGUMENTS: [Register; 6] = [
     Register::RCX,
     Register::R8,
     Register::R9,
-];
-
-/// Registers that functions preserve.
-const PRESERVED: [Register; 6] = [
-    Register::RBX,
-    Register::RBP,
-    Register::R12,
-    Register::R13,
-    Register::R14,
-    Register::R15,
 ];
 
 /// Where values are.
