@@ -1,7 +1,7 @@
 //! Tells a library's own calls from those of its users.
 //!
-//! A function behind a table is called by the stub that the library exports, which jumps there, and by
-//! the library itself. Only the return address differs.
+//! Two kinds of callers reach a function behind a table: users of the library, through the exported
+//! stub that jumps there, and the library itself. Only the return address differs.
 
 use aya_ebpf::{
     bindings::pt_regs, btf_maps::HashMap, helpers::bpf_probe_read_user, macros::btf_map,

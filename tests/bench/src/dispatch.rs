@@ -82,12 +82,13 @@ pub(crate) fn measure(options: &Options) -> Result<()> {
     table.print()?;
     hits.note(format!(
         "Runs of gputrace's eBPF programs, as the kernel counts and times them, of {MORE} launches \
-         less those of {LESS}. A program runs at most once for each hit of its kind."
+         less those of {LESS}."
     ));
     hits.print()
 }
 
-/// Numbers of launches: what differs between runs with these is not of the begin and the end.
+/// Numbers of launches of two runs. What is hit at the begin and at the end is the same in both, so
+/// their difference leaves it out.
 const LESS: u32 = 10_000;
 const MORE: u32 = 30_000;
 
