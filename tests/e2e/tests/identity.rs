@@ -121,6 +121,28 @@ fn assert_identity(identity: &Identity, groups: &Groups) {
     );
 }
 
+/// Asserts that `top` adds the program up with its pod, and with its container.
+fn assert_grouped(bench: &Bench, pid: u32, groups: &Groups) {
+    let container = format!("containerd {}", &groups.id[..12]);
+    for (by, name) in [("pod", POD), ("container", &container)] {
+        let mut command = bench.gputrace_bare();
+        command.args(["top", "--once", "--format", "json", "--group-by", by]);
+        let output = command.args(["-p", &pid.to_string()]).output();
+        let output = output.expect("gputrace");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{said}");
+        let line: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        let at = |place: &str| line.pointer(place).cloned().unwrap_or_default();
+        let group = |member: &str| at(&format!("/groups/{by}/0/{member}"));
+        assert_eq!(group("name"), *name, "{line}");
+        assert_eq!(group("pids"), Value::from(vec![pid]), "{line}");
+        assert_eq!(group("calls"), at("/processes/0/calls"), "{line}");
+        assert!(group("cost_ns").as_u64().is_some_and(|ns| ns > 0), "{line}");
+        let cpus = at("/gputrace_cpus").as_f64();
+        assert!(cpus.is_some_and(|cpus| cpus > 0.0), "{line}");
+    }
+}
+
 #[test]
 fn found_by_each_option_and_named_in_the_outputs() {
     let Some(bench) = Bench::privileged() else {
@@ -149,6 +171,7 @@ fn found_by_each_option_and_named_in_the_outputs() {
         let found = trace.processes.iter().find(|process| process.pid == pid);
         assert_identity(&found.expect("the process").identity, &groups);
     }
+    assert_grouped(&bench, pid, &groups);
     let mut nobody = Running::start("gputrace", bench.gputrace_bare().args(["--job", "124"]));
     let (status, stderr) = nobody.fail();
     assert_eq!(status, 3, "{stderr}");

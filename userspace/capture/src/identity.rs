@@ -204,14 +204,20 @@ impl Pod {
 }
 
 impl Slurm {
-    /// For people, e.g. `job 123.0`, as Slurm's tools name a step.
+    /// The job without its step, as Slurm's tools name it: `123`, or `100_3` in an array.
     #[must_use]
-    pub fn label(&self) -> String {
-        let job = if self.array.is_empty() {
+    pub fn name(&self) -> String {
+        if self.array.is_empty() {
             self.job.to_string()
         } else {
             self.array.clone()
-        };
+        }
+    }
+
+    /// For people, e.g. `job 123.0`, as Slurm's tools name a step.
+    #[must_use]
+    pub fn label(&self) -> String {
+        let job = self.name();
         if self.step.is_empty() {
             format!("job {job}")
         } else {

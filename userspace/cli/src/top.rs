@@ -11,7 +11,7 @@ use anyhow::Result;
 use clap::{Args, Parser as _, ValueEnum};
 use gputrace_session::{LiveOutput, NewView};
 use gputrace_text::terminal;
-use gputrace_top::{Format, Options, TopView};
+use gputrace_top::{Format, GroupBy, Options, TopView};
 
 use crate::{
     args::{Cli, DomainArgs, SelectArgs, TuningArgs, duration},
@@ -32,6 +32,7 @@ Examples:
   sudo gputrace top                       every process of this node, until Ctrl-C
   sudo gputrace top -p 1234               one process
   sudo gputrace top --pod 'ml/trainer-*'  the processes of a pod
+  sudo gputrace top --group-by job        processes and Slurm jobs
   sudo gputrace top --once                one second, then end
   sudo gputrace top --format json | jq .  one JSON object each second
   sudo gputrace top -- ./app              start a program and watch it")]
@@ -67,6 +68,10 @@ pub(crate) struct TopArgs {
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub(crate) duration: Option<Duration>,
 
+    /// Add up the processes of each container, pod, job or user. On a screen, g changes it.
+    #[arg(long, value_enum, value_name = "GROUP")]
+    pub(crate) group_by: Option<TopGroup>,
+
     /// Form of the output. `json`: one object per line and interval, see docs/guide/top.md.
     #[arg(long, value_enum, value_name = "FORMAT", default_value = "text")]
     pub(crate) format: TopFormat,
@@ -96,6 +101,19 @@ pub(crate) enum TopFormat {
     Text,
     /// JSON.
     Json,
+}
+
+/// Groups of processes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum TopGroup {
+    /// Containers.
+    Container,
+    /// Kubernetes pods.
+    Pod,
+    /// Slurm jobs.
+    Job,
+    /// Users.
+    User,
 }
 
 /// The length of an interval: shorter ones would show only noise.
@@ -139,10 +157,15 @@ fn lock<T>(held: &Mutex<T>) -> MutexGuard<'_, T> {
     held.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Whether there is a terminal for a screen and for keys.
+pub(crate) fn has_a_terminal() -> bool {
+    terminal::stdout().is_terminal() && io::stdin().is_terminal()
+}
+
 fn options(args: &TopArgs) -> Options {
     let stdout = terminal::stdout();
     // A program that was started here writes to the same terminal.
-    let has_keys = stdout.is_terminal() && io::stdin().is_terminal() && args.program.is_empty();
+    let has_keys = has_a_terminal() && args.program.is_empty();
     Options {
         interval: args.interval,
         once: args.once,
@@ -151,6 +174,12 @@ fn options(args: &TopArgs) -> Options {
             TopFormat::Text => Format::Text,
             TopFormat::Json => Format::Json,
         },
+        group_by: args.group_by.map(|by| match by {
+            TopGroup::Container => GroupBy::Container,
+            TopGroup::Pod => GroupBy::Pod,
+            TopGroup::Job => GroupBy::Job,
+            TopGroup::User => GroupBy::User,
+        }),
         rows: args.rows.into(),
         columns: terminal::columns(&stdout),
     }

@@ -180,11 +180,7 @@ impl Costs {
     /// Takes an event.
     pub fn event(&mut self, event: &Event) {
         match event {
-            Event::Recording(recording) => {
-                self.prices = recording.prices.unwrap_or(*ASSUMED);
-                self.began = recording.clocks.boottime;
-            }
-            Event::Function(info) => self.learn(info),
+            Event::Recording(_) | Event::Function(_) => self.learn(event),
             Event::Call(call) => self.call(call),
             Event::Dispatch(dispatch) => self.work(0, &dispatch.origin),
             Event::Copy(copy) => self.work(1, &copy.origin),
@@ -195,7 +191,32 @@ impl Costs {
         }
     }
 
-    fn learn(&mut self, info: &FunctionInfo) {
+    /// Learns prices from an event, for [`Self::price`]. Counts nothing.
+    pub fn learn(&mut self, event: &Event) {
+        match event {
+            Event::Recording(recording) => {
+                self.prices = recording.prices.unwrap_or(*ASSUMED);
+                self.began = recording.clocks.boottime;
+            }
+            Event::Function(info) => self.learn_function(info),
+            _ => {}
+        }
+    }
+
+    /// What one call, kernel or copy cost the thread that made or submitted it, ns. 0 for
+    /// everything else, and if it is unknown.
+    #[must_use]
+    pub fn price(&self, event: &Event) -> u64 {
+        let price = match event {
+            Event::Call(call) => self.functions.get(&call.function).map(|one| one.price),
+            Event::Dispatch(dispatch) => self.price_of_work(0, &dispatch.origin),
+            Event::Copy(copy) => self.price_of_work(1, &copy.origin),
+            _ => None,
+        };
+        price.unwrap_or(0)
+    }
+
+    fn learn_function(&mut self, info: &FunctionInfo) {
         let name = &info.function.name;
         for (is_called, (_, submits)) in self.is_called.iter_mut().zip(WORK) {
             *is_called |= name.starts_with(submits);
@@ -227,20 +248,22 @@ impl Costs {
         thread.paid.add(priced.domain, one);
     }
 
-    fn work(&mut self, kind: usize, origin: &Origin) {
+    /// The price of submitting a kernel or a copy; `None` if that was no hit of its own.
+    fn price_of_work(&self, kind: usize, origin: &Origin) -> Option<u64> {
         let is_called = self.is_called.get(kind).is_some_and(|called| *called);
         // Without a thread, nobody saw the doorbell.
-        if is_called || origin.tid == 0 {
+        (!is_called && origin.tid != 0).then_some(self.prices.emulated)
+    }
+
+    fn work(&mut self, kind: usize, origin: &Origin) {
+        let Some(ns) = self.price_of_work(kind, origin) else {
             return;
-        }
+        };
         let Some((count, (domain, _))) = self.work.get_mut(kind).zip(WORK.get(kind)) else {
             return;
         };
         *count += 1;
-        let one = Sum {
-            hits: 1,
-            ns: self.prices.emulated,
-        };
+        let one = Sum { hits: 1, ns };
         let thread = self.threads.entry((origin.pid, origin.tid)).or_default();
         thread.paid.add(domain.id(), one);
     }

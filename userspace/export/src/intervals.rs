@@ -66,6 +66,24 @@ impl Intervals {
         }
     }
 
+    /// Adds all intervals of `other`, in time linear in both.
+    pub fn join(&mut self, other: &Self) {
+        if other.is_empty() {
+            return;
+        }
+        let mine = std::mem::take(&mut self.spans);
+        let (mut mine, mut others) = (mine.into_iter().peekable(), other.iter().peekable());
+        loop {
+            let is_mine = match (mine.peek(), others.peek()) {
+                (Some(one), Some(other)) => one <= other,
+                (one, _) => one.is_some(),
+            };
+            let next = if is_mine { mine.next() } else { others.next() };
+            let Some((begin, end)) = next else { return };
+            self.insert(begin, end);
+        }
+    }
+
     /// Number of intervals that begin before `time`, which is usually near the end.
     fn beginning_before(&self, time: u64) -> usize {
         match self.spans.back() {
@@ -145,6 +163,20 @@ mod tests {
                 found[begin as usize..end as usize].fill(true);
             }
             prop_assert_eq!(found, taken);
+        }
+
+        #[test]
+        fn two_sets_join_to_what_either_holds(
+            spans in proptest::collection::vec((any::<bool>(), 0_u64..200, 0_u64..20), 0..40),
+        ) {
+            let [mut one, mut other, mut both] = [(); 3].map(|()| Intervals::default());
+            for (is_one, begin, length) in &spans {
+                let set = if *is_one { &mut one } else { &mut other };
+                set.insert(*begin, begin + length);
+                both.insert(*begin, begin + length);
+            }
+            one.join(&other);
+            prop_assert_eq!(one, both);
         }
 
         #[test]

@@ -48,6 +48,14 @@ impl Busy {
         }
     }
 
+    /// Adds what `other` has.
+    pub(crate) fn join(&mut self, other: &Self) {
+        self.known.join(&other.known);
+        self.least.join(&other.least);
+        self.most.join(&other.most);
+        self.unknown |= other.unknown;
+    }
+
     /// How long work can have run in `begin..end` outside of `spans`, ns.
     pub(crate) fn possible_outside(&self, spans: &Intervals, begin: u64, end: u64) -> u64 {
         let clip = |(from, to): (u64, u64)| (from.max(begin), to.min(end).max(begin));

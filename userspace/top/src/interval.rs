@@ -1,28 +1,30 @@
 //! What happened in one interval.
 
-use std::collections::{BTreeMap, HashMap};
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, HashMap, btree_map::Entry},
+};
 
 use foldhash::fast::RandomState;
 use gputrace_analysis::summary::{Active, Estimate};
+use gputrace_capture::identity::Identity;
 use gputrace_export::{
     functions::Functions,
-    gpu::Gpus,
+    gpu::{Gpus, queue_id},
     intervals::Intervals,
     lengths::{Length, Sum},
 };
 use gputrace_timeline::{
-    event::Call,
-    gpu::{Activity, ActivityState, Copy, Dispatch, GpuTime, Quality},
+    event::{Call, PendingQueue},
+    gpu::{Activity, ActivityState, Copy, Dispatch, Quality},
 };
-use hdrhistogram::Histogram;
 
 use crate::{
     busy::Busy,
-    snapshot::{FunctionRow, GpuRow, KernelRow, ProcessRow, Quantiles},
+    group::GroupBy,
+    snapshot::{FunctionRow, GpuRow, GroupRow, KernelRow, ProcessRow, QueueRow},
+    usage::{Latency, Usage},
 };
-
-/// Significant digits of the histograms of launch latency.
-const DIGITS: u8 = 2;
 
 /// If kernels can have run for more than one part in this many of an interval while the status
 /// register was not read, what the register says is no figure of the interval.
@@ -34,7 +36,9 @@ pub(crate) struct Interval {
     /// ns, `CLOCK_BOOTTIME`.
     pub(crate) begin: u64,
     pub(crate) end: u64,
-    processes: BTreeMap<u32, Process>,
+    processes: BTreeMap<u32, Usage>,
+    /// By number in the timeline.
+    queues: BTreeMap<u32, Queue>,
     /// By KFD topology node.
     gpus: BTreeMap<Option<u32>, Gpu>,
     /// Readings of status registers, by KFD topology node.
@@ -53,15 +57,13 @@ struct Kernel {
 }
 
 #[derive(Debug, Default)]
-struct Process {
-    calls: u64,
-    failed: u64,
+struct Queue {
+    pid: u32,
+    node: Option<u32>,
     busy: Busy,
     kernels: u64,
     pending: u64,
-    copies: u64,
-    copied: u64,
-    latency: Option<Histogram<u64>>,
+    latency: Latency,
 }
 
 #[derive(Debug, Default)]
@@ -88,11 +90,12 @@ impl Interval {
         }
     }
 
-    /// Counts a call that ended.
-    pub(crate) fn call(&mut self, call: &Call, failed: bool) {
+    /// Counts a call that ended. Tracing it cost `cost`, ns.
+    pub(crate) fn call(&mut self, call: &Call, failed: bool, cost: u64) {
         let process = self.processes.entry(call.pid).or_default();
         process.calls += 1;
         process.failed += u64::from(failed);
+        process.cost = process.cost.saturating_add(cost);
         let function = self.functions.entry((call.pid, call.function)).or_default();
         function.calls += 1;
         function.failed += u64::from(failed);
@@ -101,22 +104,21 @@ impl Interval {
             .saturating_add(call.end.saturating_sub(call.begin));
     }
 
-    /// Counts a kernel that ended.
-    pub(crate) fn kernel(&mut self, dispatch: &Dispatch, gpus: &Gpus) {
+    /// Counts a kernel that ended. Tracing its submission cost `cost`, ns.
+    pub(crate) fn kernel(&mut self, dispatch: &Dispatch, gpus: &Gpus, cost: u64) {
         let (pid, time) = (dispatch.origin.pid, &dispatch.time);
+        let node = gpus.node_of(dispatch);
         let process = self.processes.entry(pid).or_default();
         process.kernels += 1;
-        if time.quality == Quality::Exact && dispatch.origin.tid != 0 {
-            let histogram = match &mut process.latency {
-                Some(histogram) => Some(histogram),
-                none => Histogram::new(DIGITS).ok().map(|new| none.insert(new)),
-            };
-            if let Some(histogram) = histogram {
-                // It grows as needed, and can hold any number.
-                let _ = histogram.record(time.begin.saturating_sub(dispatch.origin.time));
-            }
+        process.cost = process.cost.saturating_add(cost);
+        let queue = self.queues.entry(dispatch.queue).or_default();
+        (queue.pid, queue.node) = (pid, node);
+        queue.kernels += 1;
+        if time.quality == Quality::Exact {
+            process.latency.count(&dispatch.origin, time.begin);
+            queue.latency.count(&dispatch.origin, time.begin);
         }
-        self.gpus.entry(gpus.node_of(dispatch)).or_default().kernels += 1;
+        self.gpus.entry(node).or_default().kernels += 1;
         let key = (pid, gpus.kernel_id(dispatch), dispatch.kernel_object);
         let kernel = self.kernels.entry(key).or_insert_with(|| Kernel {
             name: gpus.kernel_name(dispatch).into_owned(),
@@ -125,11 +127,12 @@ impl Interval {
         kernel.sum.add(Length::of(time));
     }
 
-    /// Counts a copy that ended.
-    pub(crate) fn copy(&mut self, copy: &Copy) {
+    /// Counts a copy that ended. Tracing its submission cost `cost`, ns.
+    pub(crate) fn copy(&mut self, copy: &Copy, cost: u64) {
         let process = self.processes.entry(copy.origin.pid).or_default();
         process.copies += 1;
         process.copied = process.copied.saturating_add(copy.bytes);
+        process.cost = process.cost.saturating_add(cost);
         // Of the two agents, a GPU: a copy from one GPU to another counts for both.
         let mut nodes = [copy.source_node, copy.destination_node];
         if nodes.first() == nodes.last() {
@@ -143,10 +146,14 @@ impl Interval {
     }
 
     /// Adds the part of a kernel's time that lies in the interval.
-    pub(crate) fn busy(&mut self, pid: u32, node: Option<u32>, time: &GpuTime) {
-        let (begin, end) = (self.begin, self.end);
-        let process = self.processes.entry(pid).or_default();
+    pub(crate) fn busy(&mut self, dispatch: &Dispatch, node: Option<u32>) {
+        let (begin, end, time) = (self.begin, self.end, &dispatch.time);
+        let process = self.processes.entry(dispatch.origin.pid).or_default();
         process.busy.add(time, begin, end);
+        process.gpus.extend(node);
+        let queue = self.queues.entry(dispatch.queue).or_default();
+        (queue.pid, queue.node) = (dispatch.origin.pid, node);
+        queue.busy.add(time, begin, end);
         let gpu = self.gpus.entry(node).or_default();
         gpu.busy.add(time, begin, end);
     }
@@ -168,16 +175,21 @@ impl Interval {
         active.add(reading);
     }
 
-    /// Adds work that may have run from `since` on.
-    pub(crate) fn pending(&mut self, pid: u32, node: Option<u32>, dispatches: u64, since: u64) {
-        let (begin, end) = (self.begin.max(since), self.end);
+    /// Adds work of a queue that may have run from its `since` on.
+    pub(crate) fn pending(&mut self, work: &PendingQueue) {
+        let (begin, end) = (self.begin.max(work.since), self.end);
         if begin >= end {
             return;
         }
-        let process = self.processes.entry(pid).or_default();
-        process.pending = process.pending.saturating_add(dispatches);
+        let process = self.processes.entry(work.pid).or_default();
+        process.pending = process.pending.saturating_add(work.dispatches);
         process.busy.add_possible(begin, end);
-        let gpu = self.gpus.entry(node).or_default();
+        process.gpus.extend(work.node_id);
+        let queue = self.queues.entry(work.queue).or_default();
+        (queue.pid, queue.node) = (work.pid, work.node_id);
+        queue.pending = queue.pending.saturating_add(work.dispatches);
+        queue.busy.add_possible(begin, end);
+        let gpu = self.gpus.entry(work.node_id).or_default();
         gpu.busy.add_possible(begin, end);
     }
 
@@ -220,28 +232,81 @@ impl Interval {
         active.estimate().filter(|_| is_complete)
     }
 
-    /// The rows of the processes, without names and what counters say.
+    /// Completes what is known of the processes. `vram` says how much video memory a process holds,
+    /// bytes.
+    pub(crate) fn complete(&mut self, vram: impl Fn(u32) -> Option<u64>) {
+        for (pid, process) in &mut self.processes {
+            process.vram = vram(*pid);
+            process.busy_sum = process.busy.time(self.begin, self.end).ns;
+        }
+    }
+
+    /// Sum of the busy times of all processes, ns; `None` if one is unknown.
+    fn all_busy(&self) -> Option<u64> {
+        self.processes
+            .values()
+            .map(|process| process.busy_sum)
+            .sum()
+    }
+
+    /// The rows of the processes, without names.
     pub(crate) fn process_rows(&self) -> Vec<ProcessRow> {
-        let row = |(pid, process): (&u32, &Process)| ProcessRow {
+        let all_busy = self.all_busy();
+        let row = |(pid, process): (&u32, &Usage)| ProcessRow {
             pid: *pid,
-            calls: process.calls,
-            failed_calls: process.failed,
-            busy: process.busy.time(self.begin, self.end),
-            kernels: process.kernels,
-            pending: process.pending,
-            copies: process.copies,
-            copied_bytes: process.copied,
-            launch_latency_ns: process.latency.as_ref().map(|latency| Quantiles {
-                p50: latency.value_at_percentile(50.0),
-                p99: latency.value_at_percentile(99.0),
-            }),
+            usage: process.shown(self.begin, self.end, all_busy),
             ..ProcessRow::default()
         };
         let mut rows: Vec<ProcessRow> = self.processes.iter().map(row).collect();
-        rows.sort_by_key(|row| {
-            let busy = row.busy.ns.unwrap_or(row.busy.most_ns);
-            std::cmp::Reverse((busy, row.kernels, row.calls))
+        rows.sort_by_key(|row| Reverse(row.usage.rank()));
+        rows
+    }
+
+    /// The rows of groups of processes. `identity` says whose a process is.
+    pub(crate) fn group_rows<'a>(
+        &self,
+        by: GroupBy,
+        identity: impl Fn(u32) -> Option<&'a Identity>,
+    ) -> Vec<GroupRow> {
+        let mut groups: BTreeMap<Option<String>, (Vec<u32>, Usage)> = BTreeMap::new();
+        for (pid, process) in &self.processes {
+            let name = identity(*pid).and_then(|identity| by.name(identity));
+            match groups.entry(name) {
+                Entry::Vacant(none) => {
+                    none.insert((vec![*pid], process.clone()));
+                }
+                Entry::Occupied(mut known) => {
+                    let (pids, usage) = known.get_mut();
+                    pids.push(*pid);
+                    usage.join(process);
+                }
+            }
+        }
+        let all_busy = self.all_busy();
+        let rows = groups.into_iter().map(|(name, (pids, usage))| GroupRow {
+            name,
+            pids,
+            usage: usage.shown(self.begin, self.end, all_busy),
         });
+        let mut rows: Vec<GroupRow> = rows.collect();
+        rows.sort_by_key(|row| Reverse(row.usage.rank()));
+        rows
+    }
+
+    /// The rows of the queues.
+    pub(crate) fn queue_rows(&self, gpus: &Gpus) -> Vec<QueueRow> {
+        let row = |(number, queue): (&u32, &Queue)| QueueRow {
+            pid: queue.pid,
+            queue: queue_id(*number),
+            node: queue.node,
+            gpu: gpus.agent_title(queue.node),
+            busy: queue.busy.time(self.begin, self.end),
+            kernels: queue.kernels,
+            pending: queue.pending,
+            launch_latency_ns: queue.latency.quantiles(),
+        };
+        let mut rows: Vec<QueueRow> = self.queues.iter().map(row).collect();
+        rows.sort_by_key(|row| Reverse((row.busy.rank(), row.kernels, row.pending)));
         rows
     }
 

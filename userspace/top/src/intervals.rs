@@ -3,16 +3,21 @@
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
 use foldhash::fast::RandomState;
-use gputrace_capture::{gpu::AgentKind, meta::ClockSnapshot};
-use gputrace_export::{functions::Functions, gpu::Gpus};
+use gputrace_capture::{
+    gpu::{Agent, AgentKind},
+    meta::ClockSnapshot,
+};
+use gputrace_export::{costs::Costs, functions::Functions, gpu::Gpus};
+use gputrace_kfd::topology::PciAddress;
 use gputrace_timeline::{
     event::{CallEnd, Event, LifetimeChange, PendingQueue, ProcessInfo},
-    gpu::{ActivityState, GpuTime, Quality},
+    gpu::{ActivityState, Dispatch, GpuTime, Quality},
     has_failed,
 };
 
 use crate::{
     counters::Counters,
+    group::GroupBy,
     interval::Interval,
     snapshot::{Lost, Snapshot, VERSION},
 };
@@ -27,6 +32,8 @@ pub(crate) struct Intervals {
     length: u64,
     /// Whether there is one interval only: the last one of the recording.
     is_once: bool,
+    /// The groups that are shown.
+    groups: Vec<GroupBy>,
     /// Without gaps, from the oldest on.
     open: VecDeque<Interval>,
     /// When the next interval begins.
@@ -37,6 +44,7 @@ pub(crate) struct Intervals {
     clocks: ClockSnapshot,
     functions: Functions,
     gpus: Gpus,
+    costs: Costs,
     counters: Counters,
     processes: HashMap<u32, ProcessInfo, RandomState>,
     /// GPUs whose status register is being read, by node.
@@ -48,16 +56,18 @@ pub(crate) struct Intervals {
 }
 
 impl Intervals {
-    pub(crate) fn new(length: u64, is_once: bool) -> Self {
+    pub(crate) fn new(length: u64, is_once: bool, groups: &[GroupBy]) -> Self {
         Self {
             length: length.max(1),
             is_once,
+            groups: groups.to_vec(),
             open: VecDeque::new(),
             next: 0,
             seen_from: Some(u64::MAX),
             clocks: ClockSnapshot::default(),
             functions: Functions::default(),
             gpus: Gpus::default(),
+            costs: Costs::default(),
             counters: Counters::default(),
             processes: HashMap::default(),
             is_read: BTreeSet::new(),
@@ -70,6 +80,8 @@ impl Intervals {
     /// Takes the next event.
     pub(crate) fn event(&mut self, event: &Event) {
         self.gpus.learn(event);
+        self.costs.learn(event);
+        let cost = self.costs.price(event);
         match event {
             Event::Recording(recording) => {
                 self.clocks = recording.clocks;
@@ -92,18 +104,18 @@ impl Intervals {
                 let failed = info.is_some_and(|info| has_failed(info, call));
                 self.seen(call.begin);
                 if let Some(interval) = self.at(call.end) {
-                    interval.call(call, failed);
+                    interval.call(call, failed, cost);
                 }
             }
             Event::Dispatch(dispatch) => {
                 self.seen(begun(&dispatch.time));
                 let gpus = std::mem::take(&mut self.gpus);
                 let node = gpus.node_of(dispatch);
-                self.busy(dispatch.origin.pid, node, &dispatch.time);
+                self.busy(dispatch, node);
                 if !dispatch.time.unfinished
                     && let Some(interval) = self.at(dispatch.time.end)
                 {
-                    interval.kernel(dispatch, &gpus);
+                    interval.kernel(dispatch, &gpus, cost);
                 }
                 self.gpus = gpus;
             }
@@ -123,7 +135,7 @@ impl Intervals {
             }
             Event::Copy(copy) if !copy.time.unfinished => {
                 if let Some(interval) = self.at(copy.time.end) {
-                    interval.copy(copy);
+                    interval.copy(copy, cost);
                 }
             }
             Event::Pending(pending) => self.pending.clone_from(&pending.queues),
@@ -173,13 +185,14 @@ impl Intervals {
     }
 
     /// Adds a kernel's time to all intervals in which it can have run.
-    fn busy(&mut self, pid: u32, node: Option<u32>, time: &GpuTime) {
+    fn busy(&mut self, dispatch: &Dispatch, node: Option<u32>) {
+        let time = &dispatch.time;
         let from = time.begin_window.earliest.min(time.begin);
         let to = time.end_window.latest.map(|latest| latest.max(time.end));
         self.reach(time.end);
         for interval in &mut self.open {
             if interval.end > from && to.is_none_or(|to| interval.begin < to) {
-                interval.busy(pid, node, time);
+                interval.busy(dispatch, node);
             }
         }
     }
@@ -224,8 +237,9 @@ impl Intervals {
             interval.begin = from;
         }
         for one in &self.pending {
-            interval.pending(one.pid, one.node_id, one.dispatches, one.since);
+            interval.pending(one);
         }
+        interval.complete(|pid| self.counters.vram_of(pid));
         let mut processes = interval.process_rows();
         for row in &mut processes {
             if let Some(info) = self.processes.get(&row.pid) {
@@ -233,8 +247,11 @@ impl Intervals {
                 let identity = &info.identity;
                 row.identity = (!identity.is_empty()).then(|| identity.clone());
             }
-            row.vram_bytes = self.counters.vram_of(row.pid);
         }
+        let identity = |pid| self.processes.get(&pid).map(|info| &info.identity);
+        let groups = self.groups.iter();
+        let groups = groups.map(|by| (*by, interval.group_rows(*by, identity)));
+        let groups = groups.collect();
         let is_gpu = |kind: AgentKind| kind == AgentKind::Gpu;
         let agents = self.gpus.agents().iter();
         let mut nodes: Vec<Option<u32>> = agents
@@ -250,6 +267,7 @@ impl Intervals {
         nodes.dedup();
         let gpus = nodes.into_iter().map(|node| {
             let mut row = interval.gpu_row(node, &self.gpus);
+            row.pci = node.and_then(|node| pci_address(&self.gpus.agent(node)?.agent));
             (row.vram_used_bytes, row.vram_total_bytes) = self.counters.vram(node);
             row.power_w = self.counters.power(node);
             row.clock_mhz = self.counters.clock(node);
@@ -266,8 +284,11 @@ impl Intervals {
                 .saturating_add(interval.end.saturating_sub(self.clocks.boottime)),
             lost: self.lost,
             late: std::mem::take(&mut self.late),
+            gputrace_cpus: None,
             gpus,
             processes,
+            groups,
+            queues: interval.queue_rows(&self.gpus),
             kernels: interval.kernel_rows(),
             functions: interval.function_rows(&self.functions),
         };
@@ -283,6 +304,16 @@ fn begun(time: &GpuTime) -> u64 {
         Quality::Exact => time.begin,
         _ => time.begin_window.latest.unwrap_or(time.end),
     }
+}
+
+/// Where a GPU is on the PCI bus.
+fn pci_address(agent: &Agent) -> Option<String> {
+    let number = |of: &str| {
+        let mut numbers = agent.info.iter();
+        numbers.find_map(|(name, value)| (name == of).then_some(*value))
+    };
+    let address = PciAddress::new(number("Domain")?, number("Location_Id")?)?;
+    Some(address.to_string())
 }
 
 /// The program as people know it: the last part of its path, with its arguments.

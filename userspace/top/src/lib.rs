@@ -19,6 +19,7 @@
 
 mod busy;
 mod counters;
+mod group;
 mod interval;
 mod intervals;
 mod page;
@@ -28,10 +29,13 @@ mod snapshot;
 mod terminal;
 #[cfg(test)]
 mod tests;
+mod usage;
 mod view;
 
+pub use group::GroupBy;
 pub use snapshot::{
-    Busy, FunctionRow, GpuRow, KernelRow, Lost, ProcessRow, Quantiles, Snapshot, VERSION,
+    Busy, FunctionRow, GpuRow, GroupRow, KernelRow, Lost, ProcessRow, Quantiles, QueueRow,
+    Snapshot, Usage, VERSION,
 };
 pub use terminal::restore;
 pub use view::{DELAY, Format, Options, TopView};

@@ -8,7 +8,10 @@ use gputrace_text::{
 };
 
 use crate::{
-    rows::{Cell, FUNCTIONS, GPUS, Heading, KERNELS, PROCESSES, function, gpu, kernel, process},
+    rows::{
+        Cell, FUNCTIONS, GPUS, Heading, KERNELS, PROCESSES, QUEUES, function, gpu, group, groups,
+        kernel, process, queue,
+    },
     snapshot::Snapshot,
     view::Options,
 };
@@ -24,6 +27,14 @@ pub(crate) fn write(out: &mut String, snapshot: &Snapshot, options: &Options) ->
     })?;
     part(&mut page, &PROCESSES, &snapshot.processes, rows, |row| {
         process(row, seconds)
+    })?;
+    for (by, of_this) in &snapshot.groups {
+        part(&mut page, &groups(*by), of_this, rows, |row| {
+            group(row, seconds)
+        })?;
+    }
+    part(&mut page, &QUEUES, &snapshot.queues, rows, |row| {
+        queue(row, seconds)
     })?;
     part(&mut page, &KERNELS, &snapshot.kernels, rows, |row| {
         kernel(row, seconds)
@@ -46,8 +57,12 @@ pub(crate) fn title(snapshot: &Snapshot) -> String {
         0 => String::new(),
         late => format!(", {late} counted late"),
     };
+    let own = match snapshot.gputrace_cpus {
+        Some(cpus) => format!(", own CPU {:.1} %", cpus * 100.0),
+        None => String::new(),
+    };
     format!(
-        "{} UTC, {:.1} s: {}, {} lost{late}",
+        "{} UTC, {:.1} s: {}, {} lost{own}{late}",
         time_of_day(snapshot.time_of_day),
         snapshot.seconds(),
         plural(snapshot.processes.len() as u64, "process", "processes"),

@@ -2,15 +2,20 @@
 
 use gputrace_text::tables::{Align, bytes, duration, with_error};
 
-use crate::snapshot::{Busy, FunctionRow, GpuRow, KernelRow, ProcessRow};
+use crate::{
+    group::GroupBy,
+    snapshot::{
+        Busy, FunctionRow, GpuRow, GroupRow, KernelRow, ProcessRow, Quantiles, QueueRow, Usage,
+    },
+};
 
 /// Shown where nothing is known.
-const NOTHING: &str = "-";
+pub(crate) const NOTHING: &str = "-";
 
 /// Headings of a table, with the alignment of its columns.
 pub(crate) type Heading = [(&'static str, Align)];
 
-pub(crate) const GPUS: [(&str, Align); 8] = [
+pub(crate) const GPUS: [(&str, Align); 9] = [
     ("GPU", Align::Left),
     ("BUSY %", Align::Right),
     ("ACTIVE %", Align::Right),
@@ -19,21 +24,47 @@ pub(crate) const GPUS: [(&str, Align); 8] = [
     ("VRAM", Align::Right),
     ("POWER", Align::Right),
     ("CLOCK", Align::Right),
+    ("PCI", Align::Right),
 ];
 
-pub(crate) const PROCESSES: [(&str, Align); 12] = [
+pub(crate) const PROCESSES: [(&str, Align); 15] = [
     ("PID", Align::Right),
     ("COMMAND", Align::Left),
+    ("GPU", Align::Right),
     ("BUSY %", Align::Right),
+    ("SHARE %", Align::Right),
     ("KERNELS/s", Align::Right),
     ("PENDING", Align::Right),
     ("CALLS/s", Align::Right),
     ("ERRORS/s", Align::Right),
     ("COPIED/s", Align::Right),
+    ("COST %", Align::Right),
     ("VRAM", Align::Right),
     ("LAUNCH p50/p99", Align::Right),
     ("USER", Align::Right),
     ("IN", Align::Right),
+];
+
+/// Number of columns of [`PROCESSES`] before and after those of [`usage`].
+const OF_PROCESS: (usize, usize) = (2, 2);
+
+/// The table of groups.
+pub(crate) fn groups(by: GroupBy) -> Vec<(&'static str, Align)> {
+    let (before, after) = OF_PROCESS;
+    let shared = PROCESSES.len() - after;
+    let own = [(by.heading(), Align::Left), ("PROCESSES", Align::Right)];
+    let shared = PROCESSES.iter().take(shared).skip(before);
+    own.into_iter().chain(shared.copied()).collect()
+}
+
+pub(crate) const QUEUES: [(&str, Align); 7] = [
+    ("PID", Align::Right),
+    ("QUEUE", Align::Right),
+    ("GPU", Align::Left),
+    ("BUSY %", Align::Right),
+    ("KERNELS/s", Align::Right),
+    ("PENDING", Align::Right),
+    ("LAUNCH p50/p99", Align::Right),
 ];
 
 pub(crate) const KERNELS: [(&str, Align); 5] = [
@@ -105,6 +136,14 @@ impl Cell {
         Self::number(bytes(rate as u64), rate)
     }
 
+    /// Median and 99th percentile.
+    fn latency(latency: Option<Quantiles>) -> Self {
+        Self::known(latency.map(|latency| latency.p50 as f64), |p50| {
+            let p99 = latency.map_or(0.0, |latency| latency.p99 as f64);
+            format!("{}/{}", duration(p50), duration(p99))
+        })
+    }
+
     /// Time in % of the interval, or the range in which it lies.
     fn busy(busy: &Busy, seconds: f64) -> Self {
         let [least, most] = [busy.least_ns, busy.most_ns].map(|ns| percent(ns, seconds));
@@ -142,31 +181,58 @@ pub(crate) fn gpu(row: &GpuRow, seconds: f64) -> Vec<Cell> {
         }),
         Cell::known(row.power_w, |watts| format!("{watts:.0} W")),
         Cell::known(row.clock_mhz, |mhz| format!("{mhz:.0} MHz")),
+        Cell::name(or_nothing(row.pci.clone())),
     ]
 }
 
 pub(crate) fn process(row: &ProcessRow, seconds: f64) -> Vec<Cell> {
-    let latency = row.launch_latency_ns;
-    let vram = row.vram_bytes.map(|bytes| bytes as f64);
     let identity = row.identity.as_ref();
     let user = identity.map(|identity| identity.user.clone());
     let places = identity.map(|identity| identity.places().join(", "));
+    let mut cells = vec![Cell::count(row.pid.into()), Cell::name(row.command.clone())];
+    cells.extend(usage(&row.usage, seconds));
+    cells.extend([Cell::name(or_nothing(user)), Cell::name(or_nothing(places))]);
+    cells
+}
+
+pub(crate) fn group(row: &GroupRow, seconds: f64) -> Vec<Cell> {
+    let mut cells = vec![
+        Cell::name(or_nothing(row.name.clone())),
+        Cell::count(row.pids.len() as u64),
+    ];
+    cells.extend(usage(&row.usage, seconds));
+    cells
+}
+
+fn usage(usage: &Usage, seconds: f64) -> Vec<Cell> {
+    let nodes: Vec<String> = usage.gpus.iter().map(u32::to_string).collect();
+    let cost = percent(usage.cost_ns, seconds);
+    vec![
+        Cell::name(or_nothing(Some(nodes.join(",")))),
+        Cell::busy(&usage.busy, seconds),
+        Cell::known(usage.busy_share, |share| format!("{:.1}", share * 100.0)),
+        Cell::rate(usage.kernels, seconds),
+        Cell::count(usage.pending),
+        Cell::rate(usage.calls, seconds),
+        Cell::rate(usage.failed_calls, seconds),
+        Cell::bytes_rate(usage.copied_bytes, seconds),
+        Cell::number(format!("{cost:.1}"), cost),
+        Cell::known(usage.vram_bytes.map(|vram| vram as f64), |vram| {
+            bytes(vram as u64)
+        }),
+        Cell::latency(usage.launch_latency_ns),
+    ]
+}
+
+pub(crate) fn queue(row: &QueueRow, seconds: f64) -> Vec<Cell> {
     vec![
         Cell::count(row.pid.into()),
-        Cell::name(row.command.clone()),
+        Cell::count(row.queue),
+        Cell::name(row.gpu.clone()),
         Cell::busy(&row.busy, seconds),
         Cell::rate(row.kernels, seconds),
         Cell::count(row.pending),
-        Cell::rate(row.calls, seconds),
-        Cell::rate(row.failed_calls, seconds),
-        Cell::bytes_rate(row.copied_bytes, seconds),
-        Cell::known(vram, |vram| bytes(vram as u64)),
-        Cell::known(latency.map(|latency| latency.p50 as f64), |p50| {
-            let p99 = latency.map_or(0.0, |latency| latency.p99 as f64);
-            format!("{}/{}", duration(p50), duration(p99))
-        }),
-        Cell::name(or_nothing(user)),
-        Cell::name(or_nothing(places)),
+        Cell::latency(row.launch_latency_ns),
     ]
 }
 

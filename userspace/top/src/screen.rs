@@ -3,7 +3,7 @@
 //! It needs no colours. 80 columns and 24 lines suffice; columns that do not fit are left out, from
 //! the right.
 
-use std::cmp::Ordering;
+use std::{borrow::Cow, cmp::Ordering};
 
 use gputrace_text::{Line, tables::Align};
 use ratatui::{
@@ -15,9 +15,13 @@ use ratatui::{
 };
 
 use crate::{
+    group::GroupBy,
     page::{self, texts},
-    rows::{Cell, FUNCTIONS, GPUS, Heading, KERNELS, PROCESSES, function, gpu, kernel, process},
-    snapshot::Snapshot,
+    rows::{
+        Cell, FUNCTIONS, GPUS, Heading, KERNELS, NOTHING, PROCESSES, QUEUES, function, gpu, group,
+        groups, kernel, process, queue,
+    },
+    snapshot::{GroupRow, Snapshot},
 };
 
 /// Number of columns between two columns of a table.
@@ -30,10 +34,11 @@ const SHORTEST_NAME: u16 = 16;
 const GPU_LINES: u16 = 9;
 
 /// What each key does.
-const HELP: [&str; 12] = [
-    "Tab, 1 2 3    processes, kernels, functions",
+const HELP: [&str; 15] = [
+    "Tab, 1 2 3 4  processes, kernels, functions, queues",
+    "g             processes, or their containers, pods, jobs, users",
     "Up, Down      choose a row",
-    "Enter         only the process of this row",
+    "Enter         only the process or the group of this row",
     "Escape        all processes, no filter",
     "s, S          sort by the next or previous column",
     "/             only rows with this text; Enter ends it",
@@ -43,6 +48,8 @@ const HELP: [&str; 12] = [
     "",
     "BUSY %: time in which kernels ran. A range, if it is not",
     "known better. PENDING: dispatches that wait, run, or are over.",
+    "SHARE %: of the BUSY of all processes. COST %: time that",
+    "tracing takes of the threads.",
 ];
 
 /// The table in the middle.
@@ -52,24 +59,23 @@ enum Tab {
     Processes,
     Kernels,
     Functions,
+    Queues,
 }
 
 impl Tab {
-    const ALL: [Self; 3] = [Self::Processes, Self::Kernels, Self::Functions];
+    const ALL: [Self; 4] = [
+        Self::Processes,
+        Self::Kernels,
+        Self::Functions,
+        Self::Queues,
+    ];
 
     const fn name(self) -> &'static str {
         match self {
             Self::Processes => "1 Processes",
             Self::Kernels => "2 Kernels",
             Self::Functions => "3 Functions",
-        }
-    }
-
-    const fn heading(self) -> &'static Heading {
-        match self {
-            Self::Processes => &PROCESSES,
-            Self::Kernels => &KERNELS,
-            Self::Functions => &FUNCTIONS,
+            Self::Queues => "4 Queues",
         }
     }
 
@@ -77,7 +83,8 @@ impl Tab {
         match self {
             Self::Processes => Self::Kernels,
             Self::Kernels => Self::Functions,
-            Self::Functions => Self::Processes,
+            Self::Functions => Self::Queues,
+            Self::Queues => Self::Processes,
         }
     }
 }
@@ -113,8 +120,10 @@ pub(crate) struct Screen {
     row: usize,
     /// The column by which rows are sorted; `None`: as the snapshot has them.
     sorted: Option<usize>,
-    /// Only rows of this process.
-    pid: Option<u32>,
+    /// Whether the table of processes shows groups of them.
+    group_by: Option<GroupBy>,
+    /// Only rows of these processes.
+    only: Option<Only>,
     /// Only rows with this text.
     filter: String,
     /// Whether the filter is being typed.
@@ -123,13 +132,29 @@ pub(crate) struct Screen {
     shows_help: bool,
 }
 
-/// A row of a table: its process, and its cells.
+/// A choice of processes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Only {
+    Process(u32),
+    /// The group with this name; `None`: those that belong to none.
+    Group(GroupBy, Option<String>),
+}
+
+/// A row of a table: whose it is, and its cells.
 struct Shown {
-    pid: u32,
+    of: Only,
     cells: Vec<Cell>,
 }
 
 impl Screen {
+    /// A screen that begins with processes, or with groups of them.
+    pub(crate) fn new(group_by: Option<GroupBy>) -> Self {
+        Self {
+            group_by,
+            ..Self::default()
+        }
+    }
+
     /// Takes a new snapshot, unless the screen is frozen. Returns whether it did.
     pub(crate) fn take(&mut self, snapshot: Snapshot) -> bool {
         if self.is_frozen && self.snapshot.is_some() {
@@ -163,29 +188,57 @@ impl Screen {
             Key::Char('/') => self.is_typing = true,
             Key::Char('s') => self.sort(1),
             Key::Char('S') => self.sort(-1),
-            Key::Char(digit @ '1'..='3') => {
+            Key::Char('g') => self.regroup(),
+            Key::Char(digit @ '1'..='4') => {
                 let number = digit as usize - '1' as usize;
                 self.show(Tab::ALL.get(number).copied().unwrap_or_default());
             }
             Key::Tab => self.show(self.tab.next()),
             Key::Up => self.row = self.row.saturating_sub(1),
             Key::Down => self.row = self.row.saturating_add(1).min(self.last_row()),
-            Key::Enter => {
-                let chosen = self.rows().get(self.row).map(|row| row.pid);
-                if chosen.is_some() {
-                    self.pid = chosen;
-                    if self.tab == Tab::Processes {
-                        self.show(Tab::Kernels);
-                    }
-                }
-            }
+            Key::Enter => self.choose(),
             Key::Escape => {
-                self.pid = None;
+                if let Some(Only::Group(by, _)) = self.only.take() {
+                    self.group_by = Some(by);
+                    self.show(Tab::Processes);
+                }
                 self.filter.clear();
             }
             _ => return Asked::Nothing,
         }
         Asked::Redraw
+    }
+
+    /// Shows only the process or the group of the chosen row, one table further.
+    fn choose(&mut self) {
+        let Some(chosen) = self.rows().into_iter().nth(self.row).map(|row| row.of) else {
+            return;
+        };
+        if let Only::Group(..) = chosen {
+            self.group_by = None;
+            self.show(Tab::Processes);
+        } else if self.tab == Tab::Processes {
+            self.show(Tab::Kernels);
+        }
+        self.only = Some(chosen);
+    }
+
+    /// Shows the next kind of groups of which there are any, or processes.
+    fn regroup(&mut self) {
+        let after = match self.group_by {
+            Some(by) => GroupBy::ALL
+                .iter()
+                .position(|one| *one == by)
+                .map_or(0, |at| at + 1),
+            None => 0,
+        };
+        let is_known = |by: &&GroupBy| {
+            let groups = self.snapshot.as_ref().and_then(|all| all.groups.get(by));
+            groups.is_some_and(|groups| groups.iter().any(|group| group.name.is_some()))
+        };
+        self.group_by = GroupBy::ALL.iter().skip(after).find(is_known).copied();
+        self.only = None;
+        self.show(Tab::Processes);
     }
 
     fn type_filter(&mut self, key: Key) {
@@ -209,7 +262,7 @@ impl Screen {
     }
 
     fn sort(&mut self, by: isize) {
-        let columns = self.tab.heading().len();
+        let columns = self.heading().len();
         let step = by.rem_euclid(columns as isize) as usize;
         let present = self.sorted.unwrap_or(if by > 0 { columns - 1 } else { 0 });
         self.sorted = Some((present + step) % columns);
@@ -226,12 +279,26 @@ impl Screen {
             return Vec::new();
         };
         let seconds = page::seconds(snapshot);
-        let mut rows: Vec<Shown> = match self.tab {
-            Tab::Processes => shown(&snapshot.processes, |row| (row.pid, process(row, seconds))),
-            Tab::Kernels => shown(&snapshot.kernels, |row| (row.pid, kernel(row, seconds))),
-            Tab::Functions => shown(&snapshot.functions, |row| (row.pid, function(row, seconds))),
+        let mut rows: Vec<Shown> = match (self.tab, self.group_by) {
+            (Tab::Processes, Some(by)) => {
+                let groups = snapshot.groups.get(&by).into_iter().flatten();
+                let row = |row: &GroupRow| Shown {
+                    of: Only::Group(by, row.name.clone()),
+                    cells: group(row, seconds),
+                };
+                groups.map(row).collect()
+            }
+            (Tab::Processes, None) => {
+                self.chosen(&snapshot.processes, |row| (row.pid, process(row, seconds)))
+            }
+            (Tab::Kernels, _) => {
+                self.chosen(&snapshot.kernels, |row| (row.pid, kernel(row, seconds)))
+            }
+            (Tab::Functions, _) => {
+                self.chosen(&snapshot.functions, |row| (row.pid, function(row, seconds)))
+            }
+            (Tab::Queues, _) => self.chosen(&snapshot.queues, |row| (row.pid, queue(row, seconds))),
         };
-        rows.retain(|row| self.pid.is_none_or(|pid| row.pid == pid));
         if !self.filter.is_empty() {
             rows.retain(|row| {
                 row.cells
@@ -253,6 +320,40 @@ impl Screen {
             });
         }
         rows
+    }
+
+    /// The rows of the chosen processes.
+    fn chosen<T>(&self, rows: &[T], cells: impl Fn(&T) -> (u32, Vec<Cell>)) -> Vec<Shown> {
+        let group = match &self.only {
+            Some(Only::Group(by, name)) => {
+                let groups = self.snapshot.as_ref().and_then(|all| all.groups.get(by));
+                let mut groups = groups.into_iter().flatten();
+                groups.find(|group| group.name == *name)
+            }
+            _ => None,
+        };
+        let is_chosen = |pid: u32| match &self.only {
+            None => true,
+            Some(Only::Process(only)) => *only == pid,
+            Some(Only::Group(..)) => group.is_some_and(|group| group.pids.contains(&pid)),
+        };
+        let rows = rows.iter().map(cells).filter(|(pid, _)| is_chosen(*pid));
+        rows.map(|(pid, cells)| Shown {
+            of: Only::Process(pid),
+            cells,
+        })
+        .collect()
+    }
+
+    /// The heading of the table in the middle.
+    fn heading(&self) -> Cow<'static, Heading> {
+        Cow::Borrowed(match (self.tab, self.group_by) {
+            (Tab::Processes, Some(by)) => return Cow::Owned(groups(by)),
+            (Tab::Processes, None) => &PROCESSES,
+            (Tab::Kernels, _) => &KERNELS,
+            (Tab::Functions, _) => &FUNCTIONS,
+            (Tab::Queues, _) => &QUEUES,
+        })
     }
 
     /// Draws everything.
@@ -292,7 +393,7 @@ impl Screen {
         draw_table(
             frame,
             table,
-            self.tab.heading(),
+            &self.heading(),
             &rows,
             Some(chosen),
             self.sorted,
@@ -316,8 +417,14 @@ impl Screen {
                 style,
             ));
         }
-        if let Some(pid) = self.pid {
-            text.push(format!("  process {pid}").into());
+        match &self.only {
+            Some(Only::Process(pid)) => text.push(format!("  process {pid}").into()),
+            Some(Only::Group(by, name)) => {
+                let name = name.as_deref().unwrap_or(NOTHING);
+                let by = by.heading().to_lowercase();
+                text.push(format!("  {by} {}", Line::new(name)).into());
+            }
+            None => {}
         }
         if self.is_typing || !self.filter.is_empty() {
             let cursor = if self.is_typing { "_" } else { "" };
@@ -330,17 +437,9 @@ impl Screen {
         if self.is_typing {
             "type a text; Enter: done, Escape: no filter"
         } else {
-            "q end  ? help  Tab table  Enter process  Esc all  s sort  / filter  Space freeze"
+            "q end  ? help  Tab table  g group  Enter choose  Esc all  s sort  / filter"
         }
     }
-}
-
-fn shown<T>(rows: &[T], cells: impl Fn(&T) -> (u32, Vec<Cell>)) -> Vec<Shown> {
-    let of = |row| {
-        let (pid, cells) = cells(row);
-        Shown { pid, cells }
-    };
-    rows.iter().map(of).collect()
 }
 
 /// Draws a table; `chosen` is the row to mark, `sorted` the column by which it is sorted.

@@ -24,7 +24,10 @@ use rustix::{
     io::read,
 };
 
-use crate::screen::{Asked, Key, Screen};
+use crate::{
+    group::GroupBy,
+    screen::{Asked, Key, Screen},
+};
 
 /// Whether the terminal is in the state of a screen.
 static IS_TAKEN: AtomicBool = AtomicBool::new(false);
@@ -95,7 +98,7 @@ impl Shown {
     /// # Errors
     ///
     /// When it is no terminal, or cannot be written.
-    pub(crate) fn new(out: Box<dyn Write>) -> io::Result<Self> {
+    pub(crate) fn new(out: Box<dyn Write>, group_by: Option<GroupBy>) -> io::Result<Self> {
         let is_gone = Rc::new(Cell::new(false));
         let mut out = UntilGone {
             out,
@@ -109,7 +112,7 @@ impl Shown {
             let mut shown = Self {
                 terminal,
                 is_gone,
-                screen: Screen::default(),
+                screen: Screen::new(group_by),
             };
             shown.draw()?;
             Ok(shown)

@@ -15,7 +15,7 @@ use proptest::prelude::*;
 use ratatui::{Terminal, backend::TestBackend};
 
 use crate::{
-    Format, Options, Snapshot,
+    Format, GroupBy, Options, Snapshot,
     intervals::Intervals,
     page,
     screen::{Asked, Key, Screen},
@@ -23,10 +23,12 @@ use crate::{
     terminal::keys,
 };
 
+mod groups;
+
 const MS: u64 = 1_000_000;
 
 fn begun(interval: u64, is_once: bool) -> Intervals {
-    let mut intervals = Intervals::new(interval, is_once);
+    let mut intervals = Intervals::new(interval, is_once, &GroupBy::ALL);
     intervals.event(&Event::Recording(Box::new(Recording {
         clocks: ClockSnapshot {
             boottime: START,
@@ -72,7 +74,7 @@ fn gpu(snapshot: &Snapshot) -> Busy {
 
 #[test]
 fn a_whole_recording_is_one_interval() {
-    let mut intervals = Intervals::new(500_000, true);
+    let mut intervals = Intervals::new(500_000, true, &[]);
     synthetic::events()
         .iter()
         .for_each(|event| intervals.event(event));
@@ -85,9 +87,12 @@ fn a_whole_recording_is_one_interval() {
         panic!("{:?}", snapshot.processes)
     };
     // One call was open when the recording stopped, and one dispatch had not ended.
-    assert_eq!((process.pid, process.calls, process.kernels), (100, 2, 7));
+    assert_eq!(
+        (process.pid, process.usage.calls, process.usage.kernels),
+        (100, 2, 7)
+    );
     assert_eq!(process.command, "train");
-    assert_eq!(process.copies, 3);
+    assert_eq!(process.usage.copies, 3);
     // Two kernels have no known length, so there is only a range: what the exact ones took, and
     // what the others can have taken besides.
     let busy = gpu(snapshot);
@@ -127,7 +132,7 @@ fn a_kernel_is_split_between_the_intervals_in_which_it_ran() {
         shown[2]
             .processes
             .first()
-            .and_then(|row| row.launch_latency_ns),
+            .and_then(|row| row.usage.launch_latency_ns),
         Some(latency)
     );
 }
@@ -143,6 +148,7 @@ fn pending_work_may_have_run_until_it_is_said_to_be_over() {
     };
     intervals.event(&pending(vec![PendingQueue {
         pid: 100,
+        queue: 0,
         node_id: Some(1),
         dispatches: 3,
         since: START + 4 * MS,
@@ -154,7 +160,10 @@ fn pending_work_may_have_run_until_it_is_said_to_be_over() {
         most_ns,
     };
     assert_eq!(gpu(&first), range(0, 6 * MS));
-    assert_eq!(first.processes.first().map(|row| row.pending), Some(3));
+    assert_eq!(
+        first.processes.first().map(|row| row.usage.pending),
+        Some(3)
+    );
     // Nothing new was said: it is still pending.
     let second = intervals.ended(START + 20 * MS).unwrap();
     assert_eq!(gpu(&second), range(0, 10 * MS));
@@ -220,7 +229,7 @@ fn calls_that_fail_are_counted() {
     let shown = intervals.ended(START + 10 * MS).unwrap();
     let row = shown.processes.first().unwrap();
     // The error of an earlier call, and "not ready", are answers.
-    assert_eq!((row.calls, row.failed_calls), (4, 1));
+    assert_eq!((row.usage.calls, row.usage.failed_calls), (4, 1));
     let functions: Vec<(&str, u64, u64)> = shown
         .functions
         .iter()
@@ -238,6 +247,7 @@ fn absurd_times_neither_hang_nor_panic() {
         intervals.event(&Event::Call(call(1, time, time)));
         let queue = PendingQueue {
             pid: 1,
+            queue: 0,
             node_id: None,
             dispatches: u64::MAX,
             since: time,
@@ -274,11 +284,14 @@ fn a_page_has_what_is_known_and_ranges_of_the_rest() {
         }
     }
     intervals.event(&account(START + 900 * MS, false, 3));
-    let shown = intervals.ended(START + 1_000 * MS).unwrap();
+    let mut shown = intervals.ended(START + 1_000 * MS).unwrap();
+    shown.groups.retain(|by, _| *by == GroupBy::Job);
+    shown.gputrace_cpus = Some(0.031);
     let options = Options {
         interval: Duration::from_secs(1),
         once: false,
         format: Format::Text,
+        group_by: None,
         rows: 1,
         columns: None,
     };

@@ -4,15 +4,16 @@ use std::{
     fmt,
     io::{self, Write},
     ops::ControlFlow,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use gputrace_export::ExportError;
 use gputrace_session::View;
 use gputrace_text::{json, terminal};
 use gputrace_timeline::event::Event;
+use rustix::time::{ClockId, clock_gettime};
 
-use crate::{intervals::Intervals, page, snapshot::Snapshot, terminal::Shown};
+use crate::{group::GroupBy, intervals::Intervals, page, snapshot::Snapshot, terminal::Shown};
 
 /// How long after its end an interval is shown, ns. Records of the GPU's work are used half a
 /// second after they were made. The rest is for ends of kernels that the recorder sees late.
@@ -38,6 +39,8 @@ pub struct Options {
     pub once: bool,
     /// The form.
     pub format: Format,
+    /// Show processes in these groups. A screen begins with it.
+    pub group_by: Option<GroupBy>,
     /// Maximum number of rows of each table of the text.
     pub rows: usize,
     /// Number of columns that tables should fit into; `None`: any.
@@ -48,7 +51,34 @@ pub struct Options {
 pub struct TopView {
     options: Options,
     intervals: Intervals,
+    used: Used,
     out: Out,
+}
+
+/// How much gputrace itself works.
+struct Used {
+    /// When it was measured last.
+    at: Instant,
+    /// Processor time until then.
+    time: Duration,
+}
+
+impl Used {
+    fn now() -> Self {
+        Self {
+            at: Instant::now(),
+            time: Duration::try_from(clock_gettime(ClockId::ProcessCPUTime)).unwrap_or_default(),
+        }
+    }
+
+    /// Processors in use since the last time; `None` if it was just now.
+    fn cpus(&mut self) -> Option<f64> {
+        let now = Self::now();
+        let passed = now.at.duration_since(self.at).as_secs_f64();
+        let worked = now.time.saturating_sub(self.time).as_secs_f64();
+        *self = now;
+        (passed > 0.0).then(|| worked / passed)
+    }
 }
 
 /// Where snapshots go.
@@ -73,17 +103,23 @@ impl TopView {
     /// When a screen is wanted, and there is no terminal for it.
     pub fn new(out: Box<dyn Write>, options: Options) -> io::Result<Self> {
         let length = u64::try_from(options.interval.as_nanos()).unwrap_or(u64::MAX);
+        let groups = match options.format {
+            Format::Screen => &GroupBy::ALL[..],
+            Format::Text | Format::Json => options.group_by.as_slice(),
+        };
         Ok(Self {
-            intervals: Intervals::new(length, options.once),
+            intervals: Intervals::new(length, options.once, groups),
+            used: Used::now(),
             out: match options.format {
-                Format::Screen => Out::Screen(Box::new(Shown::new(out)?)),
+                Format::Screen => Out::Screen(Box::new(Shown::new(out, options.group_by)?)),
                 Format::Text | Format::Json => Out::Stream(out),
             },
             options,
         })
     }
 
-    fn show(&mut self, snapshot: Snapshot) -> io::Result<()> {
+    fn show(&mut self, mut snapshot: Snapshot) -> io::Result<()> {
+        snapshot.gputrace_cpus = self.used.cpus();
         let out = match &mut self.out {
             Out::Stream(out) => out,
             Out::Screen(shown) => {

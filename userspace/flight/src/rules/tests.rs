@@ -151,6 +151,7 @@ fn a_queue_is_told_again_when_it_has_moved() {
     let mut pending = |second: u64, since: u64| {
         let queue = PendingQueue {
             pid: 7,
+            queue: 0,
             node_id: Some(1),
             dispatches: 3,
             since: since * 1000 * MS,
@@ -177,6 +178,7 @@ fn a_queue_is_told_when_nothing_happens_any_more() {
     assert_eq!(watch.quiet(100 * second), None);
     let queue = PendingQueue {
         pid: 7,
+        queue: 0,
         node_id: Some(1),
         dispatches: 1,
         since: second,

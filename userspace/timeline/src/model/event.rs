@@ -109,6 +109,8 @@ pub struct Pending {
 pub struct PendingQueue {
     /// Process id, initial pid namespace.
     pub pid: u32,
+    /// [`crate::gpu::QueueInfo::number`].
+    pub queue: u32,
     /// KFD topology node of the agent, if known.
     pub node_id: Option<u32>,
     /// Number of dispatches, at least 1.

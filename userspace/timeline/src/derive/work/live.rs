@@ -47,6 +47,7 @@ impl Work {
             let first = open.next()?;
             Some(PendingQueue {
                 pid: queue.info.pid,
+                queue: queue.info.number,
                 node_id: queue.info.node_id,
                 dispatches: 1 + open.count() as u64,
                 since: first.evidence.earliest,
