@@ -43,6 +43,23 @@ fn a_screen_shows_who_calls_and_obeys_keys() {
 }
 
 #[test]
+fn gputrace_alone_on_a_terminal_is_top() {
+    let Some(bench) = Bench::privileged() else {
+        return;
+    };
+    let mut program = bench.start(&["hip_calls", "loop", "500"]);
+    let mut top = Terminal::start(bench.gputrace_bare());
+    top.wait_for("hip_calls");
+    top.press("q");
+    let status = top.wait();
+    let text = top.text();
+    assert!(status.success(), "{status}: {text:?}");
+    assert!(text.contains(LEFT), "{text:?}");
+    program.close_stdin();
+    program.finish();
+}
+
+#[test]
 fn a_terminal_is_restored_when_gputrace_is_ended() {
     let Some(bench) = Bench::privileged() else {
         return;

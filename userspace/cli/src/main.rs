@@ -47,13 +47,16 @@ fn main() -> ExitCode {
     gputrace_reader::install();
     ignore_file_size_signal();
     let command = args::command();
-    let translated = match rocprofv3::translate(&command, std::env::args_os()) {
+    let mut translated = match rocprofv3::translate(&command, std::env::args_os()) {
         Ok(translated) => translated,
         Err(refused) => {
             say(&format!("error: {refused}"));
             return ExitCode::from(exit::USAGE);
         }
     };
+    if translated.arguments.len() <= 1 && top::has_a_terminal() {
+        translated.arguments.push("top".into());
+    }
     let matches = command.clone().try_get_matches_from(&translated.arguments);
     let matches = matches.unwrap_or_else(|mut error| {
         let advice = args::advise(&mut error, &command, &translated.arguments);

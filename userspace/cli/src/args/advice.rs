@@ -13,8 +13,8 @@ use clap::{
 use gputrace_files::own;
 
 /// Why a command line ends in `--` only by mistake.
-const NO_PROGRAM: &str = "no program follows `--`; in a script, its variable may be empty. Without \
-                          `--`, gputrace traces every process of this node";
+const NO_PROGRAM: &str = "no program follows `--`; in a script, its variable may be empty. To \
+                          trace every process of this node, use `gputrace -a`";
 
 /// Lets options take values that begin with a minus, so that errors name the option. Otherwise the
 /// parser takes these values for options that it does not know.

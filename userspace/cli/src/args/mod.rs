@@ -39,14 +39,14 @@ Examples:
   sudo gputrace -- ./app --its-args       launch a program and trace it from its first call
   sudo gputrace -p 1234 --duration 10s    trace a running process for ten seconds
   sudo gputrace --job 1234                trace what runs of Slurm job 1234 on this node
-  sudo gputrace                           trace every process of this node until Ctrl-C
+  sudo gputrace -a                        trace every process of this node until Ctrl-C
   sudo gputrace -S -f csv -- ./app        print a summary, write rocprofv3's CSV files
   gputrace export run.gtcap -f pftrace    make outputs from an earlier recording, without root
   gputrace report run.gtcap               make an HTML page: timeline, tables, histograms
   gputrace query run.gtcap 'SELECT * FROM top_kernels'
   gputrace diff before.gtcap after.gtcap  show what became slower or faster
   sudo gputrace --flight --dump-on error  keep the last minute, and write it when a call fails
-  sudo gputrace top                       show who uses the GPUs now, and how
+  sudo gputrace                           show who uses the GPUs now, and how: gputrace top
   gputrace list --probes                  show which functions can be traced, and their cost
 
 Open NAME_results.pftrace at https://ui.perfetto.dev";

@@ -42,7 +42,8 @@ pub(crate) struct RecordArgs {
     #[arg(short = 'i', long, value_name = "FILE")]
     pub(crate) input: Option<PathBuf>,
 
-    /// Trace every process of this node (the default if neither a program nor -p is given).
+    /// Trace every process of this node (the default if neither a program nor -p is given, but
+    /// without any option, gputrace on a terminal is `gputrace top`).
     #[arg(short = 'a', long, conflicts_with_all = ["pids", "program"])]
     pub(crate) all: bool,
 
