@@ -12,7 +12,12 @@ use rustix::{
     process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal},
 };
 
-use crate::{args::flight::LEAST, exit, say};
+use crate::{
+    args::flight::LEAST,
+    exit,
+    recorders::{Kind, Recorder},
+    say,
+};
 
 /// Options of `dump-flight`.
 #[derive(Debug, Args)]
@@ -171,14 +176,9 @@ fn recorders() -> Result<Vec<u32>, ProcessError> {
 
 /// Whether a process is gputrace with `--flight`, and would not be ended by SIGUSR2.
 fn is_recorder(pid: u32) -> bool {
-    let read = |file: &str| kernel::read_text(format!("/proc/{pid}/{file}")).ok();
-    let (Some(name), Some(command)) = (read("comm"), read("cmdline")) else {
-        return false;
-    };
-    let mut words = command.split('\0').take_while(|word| *word != "--");
-    name.trim_end() == "gputrace"
-        && words.any(|word| word == "--flight" || word.starts_with("--flight="))
-        && read("status").is_some_and(|status| catches_usr2(&status))
+    Recorder::of(pid).is_some_and(|recorder| recorder.kind == Kind::Flight)
+        && kernel::read_text(format!("/proc/{pid}/status"))
+            .is_ok_and(|status| catches_usr2(&status))
 }
 
 /// Whether `/proc/PID/status` says that the process catches SIGUSR2.

@@ -27,6 +27,7 @@ mod list;
 mod post;
 mod progress;
 mod record;
+mod recorders;
 mod rocprofv3;
 mod shell;
 mod stdout;
@@ -98,6 +99,7 @@ fn main() -> ExitCode {
         Some(Command::List(args)) => list::run(args),
         Some(Command::Topology(args)) => inspect::topology(args),
         Some(Command::Ps(args)) => inspect::ps(args),
+        Some(Command::Status(args)) => inspect::status(args),
         Some(Command::Top(args)) => top::run(args),
         Some(Command::DumpFlight(args)) => flight::run(args),
         Some(Command::Kfd(args)) => inspect::kfd(args),

@@ -127,6 +127,7 @@ fn no_command_hides_that_its_output_was_not_written() {
         &["list", "--rocprofv3"],
         &["topology", "--json"],
         &["ps", "--json"],
+        &["status", "--json"],
         &["doctor"],
         &["doctor", "--json"],
         &["verify"],

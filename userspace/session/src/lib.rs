@@ -56,5 +56,5 @@ pub use request::{
     FlightRequest, Formats, FunctionFilter, LiveFormat, LiveOutput, NewView, OutputRequest, Parts,
     Request, StacksOf, Targets, View, Watcher,
 };
-pub use system::{hostname, kernel_release};
+pub use system::{STOP_FILE, hostname, is_switched_off, kernel_release};
 pub use targets::{holder::run_first, user::User};

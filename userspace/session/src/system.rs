@@ -8,6 +8,16 @@ use gputrace_loader::possible_cpus;
 
 use crate::request::{Request, Targets};
 
+/// While this file exists, no gputrace records on this node: those that run end their recordings,
+/// and no new one begins.
+pub const STOP_FILE: &str = "/run/gputrace.stop";
+
+/// Whether an operator has switched recording off on this node, by [`STOP_FILE`].
+#[must_use]
+pub fn is_switched_off() -> bool {
+    kernel::exists(STOP_FILE)
+}
+
 /// This machine's name.
 #[must_use]
 pub fn hostname() -> String {

@@ -28,7 +28,7 @@ pub(crate) use self::{
 };
 use crate::{
     flight::DumpFlightArgs,
-    inspect::{DoctorArgs, KfdArgs, PsArgs, TopologyArgs, VerifyArgs, WorkArgs},
+    inspect::{DoctorArgs, KfdArgs, PsArgs, StatusArgs, TopologyArgs, VerifyArgs, WorkArgs},
     post::{DiffArgs, DumpArgs, FilterArgs, MergeArgs, QueryArgs, ReportArgs, SummaryCommand},
     top::TopArgs,
 };
@@ -131,6 +131,8 @@ pub(crate) enum Command {
     Top(Box<TopArgs>),
     /// Have running flight recorders (--flight) write what they have kept.
     DumpFlight(DumpFlightArgs),
+    /// Show who records on this node: the gputraces that run, since when, and what they use.
+    Status(StatusArgs),
     /// Show what a process holds in the driver, and how fast it changes.
     Kfd(KfdArgs),
     /// Check what can be recorded here, and show how to fix the rest.
@@ -253,7 +255,7 @@ mod tests {
             .select
             .selection();
         assert_eq!(selection.to_string(), "--job 7 --user a --user b");
-        for option in ["name", "cgroup", "container", "pod", "job", "user"] {
+        for option in ["name", "cgroup", "container", "pod", "job", "user", "gpu"] {
             let option = format!("--{option}");
             for other in [&["-a"][..], &["-p", "1"], &["--", "app"]] {
                 let words = [&["gputrace", option.as_str(), "x"], other].concat();

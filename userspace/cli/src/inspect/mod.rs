@@ -9,6 +9,7 @@ mod kfd;
 mod lines;
 mod owner;
 mod ps;
+mod status;
 mod table;
 mod topology;
 #[cfg(test)]
@@ -31,7 +32,8 @@ use crate::{args::duration, say, stdout};
 
 pub(crate) use doctor::run as doctor;
 pub(crate) use kfd::run as kfd;
-pub(crate) use ps::run as ps;
+pub(crate) use ps::{gpus_of_processes, run as ps};
+pub(crate) use status::run as status;
 pub(crate) use topology::run as topology;
 pub(crate) use verify::{VerifyArgs, WorkArgs, run as verify, work as verify_work};
 
@@ -51,6 +53,19 @@ pub(crate) struct TopologyArgs {
 #[derive(Debug, Args)]
 #[command(before_help = "Example: sudo gputrace ps")]
 pub(crate) struct PsArgs {
+    /// Print JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Options of `status`.
+#[derive(Debug, Args)]
+#[command(before_help = "\
+Examples:
+  sudo gputrace status             who records on this node
+  sudo touch /run/gputrace.stop    end all recordings of this node, and refuse new ones
+  sudo rm /run/gputrace.stop       allow recordings again")]
+pub(crate) struct StatusArgs {
     /// Print JSON.
     #[arg(long)]
     pub(crate) json: bool,

@@ -108,13 +108,15 @@ pub(crate) enum Ending {
     CaptureFailed,
     /// The reader of live output is gone.
     Unread,
+    /// An operator has switched recording off on this node.
+    SwitchedOff,
 }
 
 impl Ending {
     /// The reason as the capture records it.
     pub(crate) fn reason(&self) -> EndReason {
         match self {
-            Self::Stopped(_) | Self::Unread => EndReason::Interrupted,
+            Self::Stopped(_) | Self::Unread | Self::SwitchedOff => EndReason::Interrupted,
             Self::DurationOver => EndReason::DurationOver,
             Self::LimitReached => EndReason::LimitReached,
             Self::ProgramEnded(_) | Self::TargetsGone => EndReason::TargetsGone,
@@ -170,6 +172,7 @@ pub(crate) async fn last_status(
         }
         Ending::DurationOver
         | Ending::LimitReached
+        | Ending::SwitchedOff
         | Ending::TargetsGone
         | Ending::CaptureFailed => {
             if let Some(status) = program.ended() {

@@ -11,6 +11,8 @@ use crate::whose;
 /// Nanoseconds per tick of the times in `/proc/PID/stat`. On x86, the kernel shows user space 100
 /// ticks per second, whatever its own timer does (`USER_HZ`).
 const TICK: u64 = 10_000_000;
+/// Size of a page on x86-64, bytes.
+const PAGE: u64 = 4096;
 
 /// Highest number of a processor: Linux supports at most 8192 on x86 (`NR_CPUS_RANGE_END`).
 const MOST_PROCESSORS: usize = 8191;
@@ -197,13 +199,43 @@ pub(crate) fn arguments(bytes: &[u8]) -> Vec<String> {
     bytes.split(|byte| *byte == 0).map(text).collect()
 }
 
+/// What a process has used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Used {
+    /// `/proc/PID/comm`.
+    pub name: String,
+    /// Parent's process id.
+    pub parent: u32,
+    /// When it started, ns `CLOCK_BOOTTIME`, to 10 ms.
+    pub start: u64,
+    /// Processor time of all its threads, ns, to 10 ms.
+    pub cpu: u64,
+    /// Memory in use, bytes.
+    pub resident: u64,
+}
+
+/// What a process has used until now; `None` if it is gone.
+#[must_use]
+pub fn used(pid: u32) -> Option<Used> {
+    let stat = Stat::parse(&kernel::read(format!("/proc/{pid}/stat")).ok()?)?;
+    Some(Used {
+        name: stat.name,
+        parent: stat.parent,
+        start: stat.start_ticks.saturating_mul(TICK),
+        cpu: stat.cpu_ticks.saturating_mul(TICK),
+        resident: stat.resident_pages.saturating_mul(PAGE),
+    })
+}
+
 /// The fields of `/proc/PID/stat` that are used (`man 5 proc_pid_stat`).
 #[derive(Debug, PartialEq, Eq)]
 struct Stat {
     name: String,
     state: char,
     parent: u32,
+    cpu_ticks: u64,
     start_ticks: u64,
+    resident_pages: u64,
     /// 0 if the reader lacks permission.
     start_stack: u64,
 }
@@ -220,13 +252,18 @@ impl Stat {
         // Fields are numbered from 1; the state is the third.
         let state = fields.next()?.chars().next()?;
         let parent = fields.next()?.parse().ok()?;
-        let start_ticks = fields.nth(22 - 5)?.parse().ok()?;
-        let start_stack = fields.nth(28 - 23).and_then(|field| field.parse().ok());
+        let user_ticks: u64 = fields.nth(14 - 5)?.parse().ok()?;
+        let system_ticks = fields.next()?.parse().ok()?;
+        let start_ticks = fields.nth(22 - 16)?.parse().ok()?;
+        let resident_pages = fields.nth(24 - 23).and_then(|field| field.parse().ok());
+        let start_stack = fields.nth(28 - 25).and_then(|field| field.parse().ok());
         Some(Self {
             name,
             state,
             parent,
+            cpu_ticks: user_ticks.saturating_add(system_ticks),
             start_ticks,
+            resident_pages: resident_pages.unwrap_or(0),
             start_stack: start_stack.unwrap_or(0),
         })
     }
@@ -245,7 +282,9 @@ mod tests {
             name: "a) b (c)".to_owned(),
             state: 'S',
             parent: 1,
+            cpu_ticks: 3,
             start_ticks: 123_456,
+            resident_pages: 20,
             start_stack: 4711,
         };
         assert_eq!(Stat::parse(line), Some(expected));

@@ -17,7 +17,9 @@ use gputrace_files::{
 
 use crate::elf::{self, ElfError, ElfInfo, Linkage};
 
-pub use info::{CodeState, code_state, describe, has_ended, namespace_pid, pids, start_stack};
+pub use info::{
+    CodeState, Used, code_state, describe, has_ended, namespace_pid, pids, start_stack, used,
+};
 pub(crate) use info::{arguments, name};
 pub(crate) use libraries::file_at;
 pub use libraries::{MappedFile, locate_mapped, open_located, open_mapped};

@@ -7,6 +7,7 @@ use std::{
 };
 
 use gputrace_files::{kernel as files, own};
+use gputrace_session::STOP_FILE;
 use gputrace_tracee::process;
 use rustix::{
     fs::{Access, access, statvfs},
@@ -40,7 +41,20 @@ pub(super) fn privilege(machine: &Machine) -> Section {
     let status = files::read_text(machine.paths.proc.join("self/status")).unwrap_or_default();
     section.push(capabilities(&user, &status));
     section.push(pid_namespace(machine));
+    section.checks.extend(switched_off(machine));
     section
+}
+
+/// Says so if recording is switched off on this node.
+fn switched_off(machine: &Machine) -> Option<Check> {
+    machine.has(STOP_FILE.trim_start_matches('/')).then(|| {
+        Check::missing(
+            "this node",
+            format!("{STOP_FILE} exists"),
+            "nothing can be recorded: recording is switched off on this node",
+        )
+        .next(format!("sudo rm {STOP_FILE}"))
+    })
 }
 
 fn capabilities(user: &str, status: &str) -> Check {
