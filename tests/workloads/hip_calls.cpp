@@ -10,6 +10,9 @@
 //   hip_calls exec G N          N rounds, then the program executes itself, G times
 //   hip_calls loop RATE         short rounds, RATE per second (0: without pause), until
 //                               standard input ends or SIGTERM; prints `ready` after the first
+//   hip_calls getters           2,000 calls of hipGetDevice, not logged, for each launch; after a
+//                               line of input one, 100 times a second, until standard input ends;
+//                               prints `ready` after the first launch
 //   hip_calls wait …            prints `ready` and waits for a line; then as above
 //   hip_late  dlopen N          waits for a line of input between its steps: start, dlopen, calls
 #include <dlfcn.h>
@@ -157,6 +160,28 @@ static int loop(unsigned rate) {
     return 0;
 }
 
+#ifndef LATE
+static int getters() {
+    Round round{0};
+    bool is_calm = false;
+    for (;; round.number++) {
+        int device;
+        for (int left = is_calm ? 1 : 2000; left > 0; left--) (void)hipGetDevice(&device);
+        HIP(hipModuleLaunchKernel)
+        (round.handle<hipFunction_t>(1), round.number, 2, 3, 4, 5, 6, 7, nullptr, nullptr, nullptr);
+        if (round.number == 0) {
+            puts("ready");
+            fflush(stdout);
+        }
+        pollfd input = {STDIN_FILENO, POLLIN, 0};
+        if (poll(&input, 1, is_calm ? 10 : 0) <= 0) continue;
+        char byte;
+        if (read(STDIN_FILENO, &byte, 1) <= 0) return 0;
+        is_calm = true;
+    }
+}
+#endif
+
 static void wait_for_line(const char *step) {
     puts(step);
     fflush(stdout);
@@ -175,7 +200,7 @@ static int late(unsigned count) {
 #endif
 
 static int usage(const char *program) {
-    fprintf(stderr, "usage: %s single N | threads T N | fork G N | exec G N | loop RATE | dlopen N\n", program);
+    fprintf(stderr, "usage: %s single N | threads T N | fork G N | exec G N | loop RATE | getters | dlopen N\n", program);
     return 2;
 }
 
@@ -198,6 +223,9 @@ int main(int argc, char **argv) {
     if (strcmp(mode, "fork") == 0) return generations(first, second);
     if (strcmp(mode, "exec") == 0) return executions(first, second, argv[0]);
     if (strcmp(mode, "loop") == 0) return loop(first);
+#ifndef LATE
+    if (strcmp(mode, "getters") == 0) return getters();
+#endif
 #ifdef LATE
     if (strcmp(mode, "dlopen") == 0) return late(first);
 #endif

@@ -96,7 +96,7 @@ fn enter(ctx: &ProbeContext, is_end_probed: bool) -> Option<()> {
         counters.dropped(DropReason::ThreadMapFull, cookie.domain());
     }
     let frames = frames.as_mut()?;
-    if cookie.is_limited() && !admits(cookie.function()) {
+    if cookie.is_limited() && !admits(cookie) {
         counters.dropped(DropReason::TooOften, cookie.domain());
         frames.store_depth();
         return None;

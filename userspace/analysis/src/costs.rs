@@ -88,7 +88,7 @@ impl fmt::Display for Told<'_> {
             most.name,
             duration(most.cost_ns as f64),
             plural(most.hits, "call", "calls"),
-            remedy(most.domain),
+            remedy(most),
         )
     }
 }
@@ -100,8 +100,11 @@ pub(crate) fn percent(share: f64) -> String {
 }
 
 /// Which options make a recording cheaper of which most was paid for this domain.
-fn remedy(domain: u8) -> &'static str {
-    match Domain::from_id(domain) {
+fn remedy(most: &FunctionCost) -> &'static str {
+    match Domain::from_id(most.domain) {
+        _ if gputrace_catalog::is_getter(&most.name) => {
+            "bound it with --overhead-limit, or leave it out with --exclude"
+        }
         Some(Domain::Function | Domain::Library) => {
             "leave it out with --exclude-functions, or limit it with --max-call-rate"
         }
@@ -215,5 +218,18 @@ mod tests {
         assert_eq!(told(&hot(20_000), 2_610_000_000, true), "");
         assert_eq!(told(&hot(700), 1_000_000, true), "");
         assert_eq!(told(&[], 1_000_000, true), "");
+    }
+
+    #[test]
+    fn getters_can_be_bounded() {
+        let cost = |name: &str| FunctionCost {
+            name: name.to_owned(),
+            domain: Domain::HipRuntime.id(),
+            hits: 1,
+            each_ns: 1,
+            cost_ns: 1,
+        };
+        assert!(remedy(&cost("hipGetDevice")).contains("--overhead-limit"));
+        assert!(!remedy(&cost("hipLaunchKernel")).contains("--overhead-limit"));
     }
 }

@@ -44,6 +44,7 @@ pub mod class;
 mod domains;
 pub mod enums;
 pub mod flags;
+mod getters;
 mod gpu_roles;
 pub mod hip_memory;
 pub mod launch;
@@ -65,6 +66,7 @@ pub use domains::{
     KOKKOS_TOOLS, LibraryPattern, classify, is_on_request, library_domains, library_patterns,
     library_stems, plain_name,
 };
+pub use getters::is_getter;
 pub use gpu_roles::{
     CODE_OBJECTS_LOADED, CODE_OBJECTS_UNLOADED, RUNTIME_ENDS, gpu_role, is_gpu_traced, stream_word,
 };

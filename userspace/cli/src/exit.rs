@@ -89,6 +89,7 @@ fn session(error: &SessionError) -> u8 {
         SessionError::NoLibrary { .. }
         | SessionError::Misnamed { .. }
         | SessionError::NoFunction { .. } => LIBRARY,
+        SessionError::FixedProbes => KERNEL,
         SessionError::Launch { .. } | SessionError::Command(_) => NO_TARGET,
         SessionError::Process(error) => process(error),
         SessionError::Probe(error) => probe(error),

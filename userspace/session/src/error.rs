@@ -7,6 +7,8 @@ use gputrace_export::{ExportError, OutputError};
 use gputrace_loader::ProbeError;
 use gputrace_tracee::{elf::ElfError, interp::InterpError, process::ProcessError};
 
+use crate::system::STOP_FILE;
+
 /// Why a recording could not be made or finished.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -16,6 +18,13 @@ pub enum SessionError {
         "nothing to trace: give a program (`gputrace -- ./app`), a process (`-p PID`) or `--all`"
     )]
     NoTarget,
+    /// Recording is switched off on this node.
+    #[error(
+        "recording is switched off on this node, because {file} exists: `sudo rm {file}` switches it \
+         on again, if whoever made the file agrees",
+        file = STOP_FILE
+    )]
+    SwitchedOff,
     /// The program could not be started.
     #[error("could not start {program}: {cause}. Check its path and that it is executable")]
     Launch {
@@ -77,6 +86,12 @@ pub enum SessionError {
         /// The options by which fewer can be chosen.
         choice: &'static str,
     },
+    /// Probes cannot be removed one by one.
+    #[error(
+        "--overhead-limit needs probes that can be removed one by one (uprobe_multi, from Linux 6.6 \
+         on); leave functions out with --exclude instead"
+    )]
+    FixedProbes,
     /// eBPF programs could not be loaded or attached.
     #[error(transparent)]
     Probe(#[from] ProbeError),

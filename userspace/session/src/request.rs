@@ -63,6 +63,9 @@ pub struct Request {
     pub stacks: Option<StacksOf>,
     /// Where requests to the driver are traced; `None` chooses automatically.
     pub kfd_place: Option<Place>,
+    /// Share of a CPU that the probes of functions that only ask for a value may take together, %;
+    /// above it, they are removed for a while. `None`: any.
+    pub overhead_limit: Option<u32>,
     /// Bytes of each CPU's ring; `None` chooses by the number of CPUs.
     pub ring_bytes: Option<u32>,
     /// Maximum number of threads with open calls at the same time.
@@ -101,6 +104,11 @@ impl Request {
     /// already.
     pub(crate) fn follows_forks(&self) -> bool {
         self.follow_forks && !matches!(self.targets, Targets::Node)
+    }
+
+    /// Whether calls of some functions are counted apart, because there is a limit for them.
+    pub(crate) fn limits_calls(&self) -> bool {
+        self.extra.is_limited() || self.overhead_limit.is_some()
     }
 
     /// The processes that get the breakpoints meant for `pid`.

@@ -44,6 +44,14 @@ pub(crate) struct TuningArgs {
     #[arg(long, value_name = "PERCENT", default_value = "2", value_parser = share)]
     pub(crate) look_budget: u32,
 
+    /// Do not let the probes of functions that only ask for a value (hipGetDevice, hipEventQuery)
+    /// take more than this share of a CPU together. 0: no limit.
+    ///
+    /// Above it, the most expensive of these functions lose their probes for 5 s, and longer each
+    /// time, up to 5 minutes. Their calls in that time are missing; the recording says so.
+    #[arg(long, value_name = "PERCENT", default_value_t = 0)]
+    pub(crate) overhead_limit: u32,
+
     /// Do not hold a thread of a launched program while a library that it loaded gets its probes.
     /// gputrace may then miss the first calls of that library.
     #[arg(long, alias = "no-stop")]

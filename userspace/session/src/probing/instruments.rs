@@ -23,7 +23,7 @@ use super::{
     extra::{Executable, ExtraFunctions, Reach, Role},
     files::{Files, OfFile, Users},
     kokkos::KokkosTools,
-    limiter::{self, Own, ProbeLimiter},
+    limiter::{self, Own, ProbeLimiter, Remarks},
     named::{Answer, LibraryName, NamedLibraries},
     report::{AttachReport, LeftOut},
     tools::Tools,
@@ -155,6 +155,7 @@ pub(crate) struct Instruments {
     stacks: Option<StacksOf>,
     functions: FunctionFilter,
     extra: ExtraFunctions,
+    overhead_limit: Option<u32>,
     tools: Tools,
     kokkos: KokkosTools,
     named: NamedLibraries,
@@ -188,6 +189,7 @@ impl Instruments {
             stacks: request.stacks.clone(),
             functions: request.functions.clone(),
             extra: request.extra.clone(),
+            overhead_limit: request.overhead_limit,
             tools: Tools::default(),
             kokkos: KokkosTools::default(),
             named: NamedLibraries::new(request.extra.libraries.clone()),
@@ -407,30 +409,40 @@ impl Instruments {
         told
     }
 
-    /// Removes the probes of functions that are called too often. Call it once a second.
+    /// Removes the probes of functions that are called too often, and puts back those of guarded
+    /// functions. Call it once a second.
     ///
     /// # Errors
     ///
     /// [`SessionError::Probe`].
-    pub(crate) fn cool(&mut self) -> Result<Vec<String>, SessionError> {
-        let most = self.extra.max_probe_time.filter(|_| self.limiter.any());
-        let Some(most) = most else {
-            return Ok(Vec::new());
-        };
+    pub(crate) fn cool(&mut self) -> Result<Remarks, SessionError> {
+        if !self.limiter.any() {
+            return Ok(Remarks::default());
+        }
         let rates = self.calls.call_rates(self.next_function)?;
-        Ok(self.limiter.cool(&rates, most, Instant::now()))
+        let now = Instant::now();
+        let mut remarks = match self.overhead_limit {
+            Some(most) => self.limiter.guard_costs(&self.calls, &rates, most, now),
+            None => Remarks::default(),
+        };
+        if let Some(most) = self.extra.max_probe_time {
+            remarks.told.extend(self.limiter.cool(&rates, most, now));
+        }
+        Ok(remarks)
     }
 
-    /// Lists the functions of which calls were lost because of the call rate limit.
+    /// Lists the functions of which calls are missing: those that lost some because of the call
+    /// rate limit, and those that had no probes for a while.
     ///
     /// # Errors
     ///
     /// [`SessionError::Probe`].
     pub(crate) fn too_often(&self) -> Result<Vec<String>, SessionError> {
         let rate = self.extra.max_call_rate.unwrap_or_default();
-        Ok(self
-            .limiter
-            .told(&self.calls.call_rates(self.next_function)?, rate))
+        let rates = self.calls.call_rates(self.next_function)?;
+        let mut told = self.limiter.told(&rates, rate);
+        told.extend(self.limiter.absences(Instant::now()));
+        Ok(told)
     }
 
     /// Whether this file can have functions of a domain that is recorded.

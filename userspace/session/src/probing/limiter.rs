@@ -5,11 +5,15 @@
 //! breakpoints. So a function whose probes take more than `--max-probe-time` for some seconds loses
 //! them; each such function has links of its own for this. Calls counted until then stay in the
 //! accounts. Later calls are not seen, and the recording says so.
+//!
+//! With `--overhead-limit`, ROCm's functions that only ask for a value lose and get back their
+//! probes in the same way, as [`guard`] decides.
 
 use std::{
     collections::HashMap,
-    path::Path,
-    slice, thread,
+    path::{Path, PathBuf},
+    slice,
+    thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
 
@@ -22,6 +26,9 @@ use gputrace_loader::{
     calls::Calls,
     probes::Probes,
 };
+use gputrace_text::tables::plural;
+
+use super::guard::{self, Course, Seen, Step};
 
 /// Number of consecutive looks, about a second apart, at which a function's probes must have taken
 /// too much time. A single one may be a burst.
@@ -34,7 +41,11 @@ const MOST: usize = 2048;
 /// The same where the kernel removes one link after the other, each with a grace period.
 const MOST_SLOW: usize = 16;
 
-/// A function whose call rate or probe time is limited.
+/// The user is told of so many removals of a function's probes. Further ones are only in the
+/// recording.
+const TOLD: u32 = 3;
+
+/// A function whose call rate or probe time is limited, or that is guarded.
 #[derive(Debug)]
 struct Limited {
     name: String,
@@ -48,6 +59,34 @@ struct Limited {
     above: u32,
     /// Whether its probes were removed, or the user was told that they cannot be.
     is_cooled: bool,
+    /// Set for functions that get their probes back.
+    guarded: Option<Guarded>,
+}
+
+/// What is needed to put back a function's probes.
+#[derive(Debug)]
+struct Guarded {
+    course: Course,
+    places: Vec<Place>,
+    /// Removes the last probes.
+    remover: Option<JoinHandle<()>>,
+}
+
+/// Where a function is probed.
+#[derive(Debug)]
+struct Place {
+    path: PathBuf,
+    scope: Scope,
+    function: TracedFunction,
+}
+
+/// Remarks of a look.
+#[derive(Debug, Default)]
+pub(crate) struct Remarks {
+    /// For the user, and for the recording.
+    pub(crate) told: Vec<String>,
+    /// For the recording alone.
+    pub(crate) noted: Vec<String>,
 }
 
 /// The functions of a file that have links of their own.
@@ -75,8 +114,10 @@ pub(crate) struct ProbeLimiter {
     most: usize,
     /// Number of functions with links of their own.
     own: usize,
-    /// Time of the last look.
+    /// Time of the last look at limited functions.
     looked: Option<Instant>,
+    /// Time of the last look at guarded functions.
+    guarded_at: Option<Instant>,
 }
 
 impl ProbeLimiter {
@@ -88,12 +129,25 @@ impl ProbeLimiter {
             most: if is_slow { MOST_SLOW } else { MOST },
             own: 0,
             looked: None,
+            guarded_at: None,
         }
     }
 
     /// Whether any function is limited.
     pub(crate) fn any(&self) -> bool {
         !self.functions.is_empty()
+    }
+
+    /// Adds a function whose probes come back.
+    pub(crate) fn guard(&mut self, function: &Function) {
+        self.limit(function);
+        if let Some(limited) = self.functions.get_mut(&function.id) {
+            limited.guarded = Some(Guarded {
+                course: Course::new(),
+                places: Vec::new(),
+                remover: None,
+            });
+        }
     }
 
     /// Adds a limited function.
@@ -108,6 +162,7 @@ impl ProbeLimiter {
                 calls: 0,
                 above: 0,
                 is_cooled: false,
+                guarded: None,
             },
         );
     }
@@ -148,6 +203,16 @@ impl ProbeLimiter {
             let Some(limited) = limited.filter(|limited| !limited.is_cooled) else {
                 continue;
             };
+            if let Some(guarded) = &mut limited.guarded {
+                guarded.places.push(Place {
+                    path: path.to_owned(),
+                    scope,
+                    function: function.clone(),
+                });
+                if guarded.course.is_absent() {
+                    continue;
+                }
+            }
             let mut probes = calls.attach(path, scope, slice::from_ref(function))?;
             failures.append(&mut probes.failures);
             limited.probes.push(probes);
@@ -171,7 +236,8 @@ impl ProbeLimiter {
         let mut told = Vec::new();
         let mut removed = Vec::new();
         for (function, called) in rates {
-            let Some(limited) = self.functions.get_mut(function) else {
+            let limited = self.functions.get_mut(function);
+            let Some(limited) = limited.filter(|limited| limited.guarded.is_none()) else {
                 continue;
             };
             let Some(percent) = limited.too_much(called.calls, most, passed) else {
@@ -197,6 +263,66 @@ impl ProbeLimiter {
             removed.append(&mut limited.probes);
         }
         withdraw(removed);
+        told
+    }
+
+    /// Removes the probes of guarded functions as long as they take more than `most` percent of a
+    /// CPU, and puts back those that have been absent for long enough. Call it about once a second.
+    pub(crate) fn guard_costs(
+        &mut self,
+        calls: &Calls,
+        rates: &[(u32, CallRate)],
+        most: u32,
+        now: Instant,
+    ) -> Remarks {
+        let since = self.guarded_at.replace(now);
+        let Some(passed) = since.map(|before| now.duration_since(before)) else {
+            return Remarks::default();
+        };
+        let called: HashMap<u32, u64> = rates.iter().map(|(id, rate)| (*id, rate.calls)).collect();
+        let seen = self.functions.iter_mut().filter_map(|(id, limited)| {
+            Some(Seen {
+                id: *id,
+                course: &mut limited.guarded.as_mut()?.course,
+                price: limited.cost,
+                calls: called.get(id).copied()?,
+            })
+        });
+        let mut remarks = Remarks::default();
+        for (id, step) in guard::look(seen.collect(), most, passed, now) {
+            let Some(limited) = self.functions.get_mut(&id) else {
+                continue;
+            };
+            let (text, removals) = match step {
+                Step::Remove { percent, pause } => limited.leave(percent, pause, most),
+                Step::Restore => limited.come_back(calls, now),
+            };
+            match removals {
+                0..=TOLD => remarks.told.extend(text),
+                _ => remarks.noted.extend(text),
+            }
+        }
+        remarks
+    }
+
+    /// At the end of the recording: how long guarded functions had no probes.
+    pub(crate) fn absences(&self, now: Instant) -> Vec<String> {
+        let guarded = self.functions.values().filter_map(|limited| {
+            let course = &limited.guarded.as_ref()?.course;
+            (course.removals > 0).then_some((&limited.name, course))
+        });
+        let mut told: Vec<String> = guarded
+            .map(|(name, course)| {
+                let seconds = course.absent_until(now).as_secs_f64();
+                let times = plural(course.removals.into(), "time", "times");
+                format!(
+                    "{name} was not traced for {seconds:.1} s in all, because its probes were removed \
+                     {times} (--overhead-limit): its calls in that time are neither recorded nor \
+                     counted"
+                )
+            })
+            .collect();
+        told.sort_unstable();
         told
     }
 
@@ -235,18 +361,59 @@ impl ProbeLimiter {
 
 /// Removes probes, entries first, while the recording goes on. The kernel takes its time, and
 /// nothing waits for it; the end of this process ends it at the latest.
-pub(crate) fn withdraw(probes: Vec<Probes>) {
+pub(crate) fn withdraw(probes: Vec<Probes>) -> Option<JoinHandle<()>> {
     if probes.is_empty() {
-        return;
+        return None;
     }
     let remove = move || Probes::withdraw(probes);
     // If no thread can be started, dropping the closure removes the probes.
-    let _ = thread::Builder::new()
-        .name("remover".to_owned())
-        .spawn(remove);
+    let remover = thread::Builder::new().name("remover".to_owned());
+    remover.spawn(remove).ok()
 }
 
 impl Limited {
+    /// Removes the probes for a while. Returns a remark, and the number of removals.
+    fn leave(&mut self, percent: u64, pause: Duration, most: u32) -> (Option<String>, u32) {
+        let removed = withdraw(std::mem::take(&mut self.probes));
+        let Some(guarded) = &mut self.guarded else {
+            return (None, 0);
+        };
+        guarded.remover = removed;
+        let (name, seconds) = (&self.name, pause.as_secs());
+        let text = format!(
+            "{name} was called so often that its probes took about {percent} % of a CPU, so they are \
+             removed for {seconds} s: its calls are neither recorded nor counted meanwhile \
+             (--overhead-limit={most})"
+        );
+        (Some(text), guarded.course.removals)
+    }
+
+    /// Puts the probes back. Returns a remark, and the number of removals.
+    fn come_back(&mut self, calls: &Calls, now: Instant) -> (Option<String>, u32) {
+        let Some(guarded) = &mut self.guarded else {
+            return (None, 0);
+        };
+        // Two probes at one place would record each call twice.
+        let is_leaving = guarded
+            .remover
+            .as_ref()
+            .is_some_and(|one| !one.is_finished());
+        if is_leaving {
+            guarded.course.not_restored(now);
+            return (None, 0);
+        }
+        for place in &guarded.places {
+            let function = slice::from_ref(&place.function);
+            match calls.attach(&place.path, place.scope, function) {
+                Ok(probes) => self.probes.push(probes),
+                // The process may have ended.
+                Err(error) => tracing::debug!("{}: {error}", self.name),
+            }
+        }
+        let text = format!("{} is traced again", self.name);
+        (Some(text), guarded.course.removals)
+    }
+
     /// Notes the number of calls so far, `passed` after the last look. If the probes have taken
     /// more than `most` percent of a CPU for too long, returns the percentage.
     fn too_much(&mut self, calls: u64, most: u32, passed: Duration) -> Option<u128> {

@@ -4,6 +4,7 @@ pub(crate) mod chosen;
 pub(crate) mod constants;
 pub(crate) mod extra;
 mod files;
+mod guard;
 pub(crate) mod instruments;
 mod kokkos;
 pub(crate) mod limiter;

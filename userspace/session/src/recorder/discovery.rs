@@ -365,7 +365,7 @@ impl Recorder<'_> {
     }
 
     /// Puts a notice into the recording.
-    fn note(&self, text: String) {
+    pub(super) fn note(&self, text: String) {
         self.collector.send(Command::Meta(Box::new(notice(text))));
     }
 

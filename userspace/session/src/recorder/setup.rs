@@ -57,6 +57,9 @@ use crate::{
 /// [`SessionError`]. Whatever was recorded before the error stays in the capture.
 pub fn record(request: &Request, say: Say<'_>) -> Result<Finished, SessionError> {
     check(request)?;
+    if system::is_switched_off() {
+        return Err(SessionError::SwitchedOff);
+    }
     let before = descriptors::raise();
     let user = User::behind_sudo();
     let owner = user.as_ref().map(User::owner);
@@ -193,13 +196,16 @@ impl Loaded {
             follow_forks,
             stacks: request.stacks.is_some(),
             every_library: !request.extra.is_empty(),
-            limit: request.extra.is_limited().then_some(CallLimit {
+            limit: request.limits_calls().then_some(CallLimit {
                 calls_per_second: request.extra.max_call_rate,
                 functions: LIMITED_FUNCTIONS,
             }),
         };
         let say = |text: &str| say(&Line::new(text));
         let calls = Arc::new(Calls::load_telling(&options, Some(&say))?);
+        if request.overhead_limit.is_some() && !calls.is_multi() {
+            return Err(SessionError::FixedProbes);
+        }
         // Before the pause below, in which hits are cheaper, and before there are targets.
         let priced = prices::measure(&calls);
         if !request.periods.is_empty() {

@@ -19,7 +19,13 @@ use super::{
     flight,
     periods::Schedule,
 };
-use crate::{SessionError, inbox::Message, outputs::live::Live, request::Targets};
+use crate::{
+    SessionError,
+    inbox::Message,
+    outputs::live::Live,
+    request::Targets,
+    system::{self, STOP_FILE},
+};
 
 /// How often to look for processes that have ended.
 const TICK: Duration = Duration::from_secs(1);
@@ -119,7 +125,13 @@ impl Recorder<'_> {
                         return Ok(Ending::LimitReached);
                     }
                 }
-                _ = tick.tick() => self.tick(),
+                _ = tick.tick() => {
+                    if system::is_switched_off() {
+                        self.tell(&format!("{STOP_FILE} exists: the recording ends"));
+                        return Ok(Ending::SwitchedOff);
+                    }
+                    self.tick();
+                }
             }
         }
     }
@@ -211,8 +223,12 @@ impl Recorder<'_> {
         self.tell_stuck();
         self.look_at_open_calls();
         // If this cannot be read now, it is reported at the end.
-        for text in self.instruments.cool().unwrap_or_default() {
+        let remarks = self.instruments.cool().unwrap_or_default();
+        for text in remarks.told {
             self.remark(text);
+        }
+        for text in remarks.noted {
+            self.note(text);
         }
         let metas = self.sources.tick(&self.calls);
         self.driver_news(metas);

@@ -186,10 +186,18 @@ impl Instruments {
                 if is_limited && matches!(probe.domain, Domain::Library | Domain::Function) {
                     cookie = cookie.limited();
                     self.limiter.limit(function);
+                } else if self.is_guarded(&function.name) {
+                    cookie = cookie.limited();
+                    self.limiter.guard(function);
                 }
                 traced(probe, cookie)
             })
             .collect()
+    }
+
+    /// Whether a function loses its probes for a while if tracing costs too much.
+    fn is_guarded(&self, name: &str) -> bool {
+        self.overhead_limit.is_some() && gputrace_catalog::is_getter(name)
     }
 
     /// Chooses functions of a file: ROCm's of the requested domains, and others. Also returns
