@@ -1,8 +1,9 @@
 //! `gputrace top`: its screen, and what it refuses.
 #![expect(clippy::expect_used, reason = "tests")]
 
+use gputrace_capture::meta::EndReason;
 use gputrace_e2e::{
-    Bench, Terminal,
+    Bench, Terminal, Trace,
     process::{PATIENCE, eventually},
 };
 use rustix::process::Signal;
@@ -55,6 +56,49 @@ fn gputrace_alone_on_a_terminal_is_top() {
     let text = top.text();
     assert!(status.success(), "{status}: {text:?}");
     assert!(text.contains(LEFT), "{text:?}");
+    program.close_stdin();
+    program.finish();
+}
+
+#[test]
+fn a_key_records_a_process() {
+    let Some(bench) = Bench::privileged() else {
+        return;
+    };
+    let mut program = bench.start(&["hip_calls", "loop", "500"]);
+    let pid = program.pid();
+    let mut top = on_a_terminal(&bench, pid);
+    top.wait_for("hip_calls");
+    top.press("r");
+    top.wait_for("RECORDING");
+    let mut captures = Vec::new();
+    eventually("a capture with something in it", PATIENCE, || {
+        let entries = std::fs::read_dir(bench.path()).expect("the directory");
+        let paths = entries.flatten().map(|entry| entry.path());
+        captures = paths
+            .filter(|path| path.extension().is_some_and(|end| end == "gtcap"))
+            .collect();
+        let sizes = captures.iter().filter_map(|path| path.metadata().ok());
+        sizes.map(|file| file.len()).sum::<u64>() > 1 << 16
+    });
+    // The end of the screen ends it, and says so.
+    top.press("q");
+    let status = top.wait();
+    let text = top.text();
+    assert!(status.success(), "{status}: {text:?}");
+    let [capture] = &captures[..] else {
+        panic!("{captures:?}")
+    };
+    let name = capture.file_name().expect("a name").to_string_lossy();
+    assert!(name.starts_with(&format!("gputrace-{pid}-")), "{name}");
+    assert!(
+        text.contains(&format!("recorded process {pid}: {name}")),
+        "{text:?}"
+    );
+    let trace = Trace::read(capture);
+    trace.assert_sound(&EndReason::Interrupted);
+    assert!(!trace.calls.is_empty());
+    assert!(program.is_running());
     program.close_stdin();
     program.finish();
 }

@@ -3,6 +3,7 @@
 use std::{
     ffi::OsString,
     io::{self, IsTerminal as _},
+    process::Command,
     sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -11,7 +12,7 @@ use anyhow::Result;
 use clap::{Args, Parser as _, ValueEnum};
 use gputrace_session::{LiveOutput, NewView};
 use gputrace_text::terminal;
-use gputrace_top::{Format, GroupBy, Options, TopView};
+use gputrace_top::{Format, GroupBy, Options, Task, TopView};
 
 use crate::{
     args::{Cli, DomainArgs, SelectArgs, TuningArgs, duration},
@@ -180,9 +181,28 @@ fn options(args: &TopArgs) -> Options {
             TopGroup::Job => GroupBy::Job,
             TopGroup::User => GroupBy::User,
         }),
+        start: Some(start),
         rows: args.rows.into(),
         columns: terminal::columns(&stdout),
     }
+}
+
+/// Makes the command for what a user of the screen asks for.
+fn start(task: Task) -> io::Result<(Command, String)> {
+    let mut command = Command::new(std::env::current_exe()?);
+    let result = match task {
+        Task::Record(pid) => {
+            let time = jiff::Zoned::now().strftime("%H%M%S");
+            let name = format!("gputrace-{pid}-{time}");
+            command.args(["-p", &pid.to_string(), "-d", ".", "-o", &name]);
+            format!("{name}.gtcap")
+        }
+        Task::DumpFlight => {
+            command.arg("dump-flight");
+            String::new()
+        }
+    };
+    Ok((command, result))
 }
 
 /// The recording that has what is shown.

@@ -22,6 +22,7 @@ mod counters;
 mod group;
 mod interval;
 mod intervals;
+mod jobs;
 mod page;
 mod rows;
 mod screen;
@@ -33,6 +34,7 @@ mod usage;
 mod view;
 
 pub use group::GroupBy;
+pub use jobs::{Starter, Task};
 pub use snapshot::{
     Busy, FunctionRow, GpuRow, GroupRow, KernelRow, Lost, ProcessRow, Quantiles, QueueRow,
     Snapshot, Usage, VERSION,

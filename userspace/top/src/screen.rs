@@ -16,6 +16,7 @@ use ratatui::{
 
 use crate::{
     group::GroupBy,
+    jobs::Task,
     page::{self, texts},
     rows::{
         Cell, FUNCTIONS, GPUS, Heading, KERNELS, NOTHING, PROCESSES, QUEUES, function, gpu, group,
@@ -34,7 +35,7 @@ const SHORTEST_NAME: u16 = 16;
 const GPU_LINES: u16 = 9;
 
 /// What each key does.
-const HELP: [&str; 15] = [
+const HELP: [&str; 17] = [
     "Tab, 1 2 3 4  processes, kernels, functions, queues",
     "g             processes, or their containers, pods, jobs, users",
     "Up, Down      choose a row",
@@ -43,6 +44,8 @@ const HELP: [&str; 15] = [
     "s, S          sort by the next or previous column",
     "/             only rows with this text; Enter ends it",
     "Space         freeze, go on",
+    "r             record the process of this row; again: end that",
+    "d             ask flight recorders for a dump",
     "?, h          this help",
     "q, Ctrl-C     end",
     "",
@@ -109,6 +112,7 @@ pub(crate) enum Asked {
     Nothing,
     Redraw,
     End,
+    Task(Task),
 }
 
 /// What the user sees, and has chosen.
@@ -130,6 +134,10 @@ pub(crate) struct Screen {
     is_typing: bool,
     is_frozen: bool,
     shows_help: bool,
+    /// What the user is told until the next key.
+    message: Option<String>,
+    /// The processes that are being recorded.
+    recorded: Vec<u32>,
 }
 
 /// A choice of processes.
@@ -169,6 +177,7 @@ impl Screen {
         if key == Key::Interrupt {
             return Asked::End;
         }
+        self.message = None;
         if self.is_typing {
             self.type_filter(key);
             return Asked::Redraw;
@@ -189,6 +198,16 @@ impl Screen {
             Key::Char('s') => self.sort(1),
             Key::Char('S') => self.sort(-1),
             Key::Char('g') => self.regroup(),
+            Key::Char('d') => return Asked::Task(Task::DumpFlight),
+            Key::Char('r') => {
+                return match self.chosen_row() {
+                    Some(Only::Process(pid)) => Asked::Task(Task::Record(pid)),
+                    _ => {
+                        self.message = Some("choose a process, not a group".to_owned());
+                        Asked::Redraw
+                    }
+                };
+            }
             Key::Char(digit @ '1'..='4') => {
                 let number = digit as usize - '1' as usize;
                 self.show(Tab::ALL.get(number).copied().unwrap_or_default());
@@ -209,9 +228,20 @@ impl Screen {
         Asked::Redraw
     }
 
+    /// Whose the chosen row is; `None` if there is no row.
+    fn chosen_row(&self) -> Option<Only> {
+        self.rows().into_iter().nth(self.row).map(|row| row.of)
+    }
+
+    /// Takes a message, and which processes are being recorded.
+    pub(crate) fn tell(&mut self, message: Option<String>, recorded: Vec<u32>) {
+        self.message = message;
+        self.recorded = recorded;
+    }
+
     /// Shows only the process or the group of the chosen row, one table further.
     fn choose(&mut self) {
-        let Some(chosen) = self.rows().into_iter().nth(self.row).map(|row| row.of) else {
+        let Some(chosen) = self.chosen_row() else {
             return;
         };
         if let Only::Group(..) = chosen {
@@ -377,7 +407,14 @@ impl Screen {
         ])
         .areas(area);
         let frozen = if self.is_frozen { "  FROZEN" } else { "" };
-        let text = format!("gputrace top  {}{frozen}", page::title(snapshot));
+        let recorded = match &self.recorded[..] {
+            [] => String::new(),
+            pids => {
+                let pids: Vec<String> = pids.iter().map(u32::to_string).collect();
+                format!("  RECORDING {}", pids.join(", "))
+            }
+        };
+        let text = format!("gputrace top{frozen}{recorded}  {}", page::title(snapshot));
         frame.render_widget(Paragraph::new(text), title);
         let seconds = page::seconds(snapshot);
         let gpus = snapshot.gpus.iter();
@@ -433,11 +470,13 @@ impl Screen {
         Text::from(text)
     }
 
-    fn keys(&self) -> &'static str {
-        if self.is_typing {
-            "type a text; Enter: done, Escape: no filter"
+    fn keys(&self) -> String {
+        if let Some(message) = &self.message {
+            Line::new(message).to_string()
+        } else if self.is_typing {
+            "type a text; Enter: done, Escape: no filter".to_owned()
         } else {
-            "q end  ? help  Tab table  g group  Enter choose  Esc all  s sort  / filter"
+            "q end  ? help  Tab table  g group  Enter choose  Esc all  s sort  r record".to_owned()
         }
     }
 }

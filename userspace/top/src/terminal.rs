@@ -8,7 +8,10 @@ use std::{
 };
 
 use gputrace_export::OutputError;
-use gputrace_text::terminal::{is_unread, stdout};
+use gputrace_text::{
+    Line,
+    terminal::{is_unread, say, stdout},
+};
 
 use ratatui::{
     Terminal,
@@ -25,8 +28,9 @@ use rustix::{
 };
 
 use crate::{
-    group::GroupBy,
+    jobs::Jobs,
     screen::{Asked, Key, Screen},
+    view::Options,
 };
 
 /// Whether the terminal is in the state of a screen.
@@ -90,6 +94,7 @@ pub(crate) struct Shown {
     terminal: Terminal<CrosstermBackend<UntilGone>>,
     is_gone: Rc<Cell<bool>>,
     screen: Screen,
+    jobs: Option<Jobs>,
 }
 
 impl Shown {
@@ -98,7 +103,7 @@ impl Shown {
     /// # Errors
     ///
     /// When it is no terminal, or cannot be written.
-    pub(crate) fn new(out: Box<dyn Write>, group_by: Option<GroupBy>) -> io::Result<Self> {
+    pub(crate) fn new(out: Box<dyn Write>, options: &Options) -> io::Result<Self> {
         let is_gone = Rc::new(Cell::new(false));
         let mut out = UntilGone {
             out,
@@ -112,7 +117,8 @@ impl Shown {
             let mut shown = Self {
                 terminal,
                 is_gone,
-                screen: Screen::new(group_by),
+                screen: Screen::new(options.group_by),
+                jobs: options.start.map(Jobs::new),
             };
             shown.draw()?;
             Ok(shown)
@@ -152,19 +158,38 @@ impl Shown {
                     Asked::End => return Ok(true),
                     Asked::Redraw => is_new = true,
                     Asked::Nothing => {}
+                    Asked::Task(task) => {
+                        is_new = true;
+                        let told = self.jobs.as_mut().map(|jobs| jobs.toggle(task));
+                        self.tell(told);
+                    }
                 }
             }
+        }
+        let ended = self.jobs.as_mut().map(Jobs::ended).unwrap_or_default();
+        if !ended.is_empty() {
+            is_new = true;
+            self.tell(Some(ended.join("; ")));
         }
         if is_new {
             self.draw()?;
         }
         Ok(self.is_gone.get())
     }
+
+    /// Shows a message, and which processes are being recorded.
+    fn tell(&mut self, told: Option<String>) {
+        let recorded = self.jobs.as_ref().map(Jobs::recorded).unwrap_or_default();
+        self.screen.tell(told, recorded);
+    }
 }
 
 impl Drop for Shown {
     fn drop(&mut self) {
         restore();
+        for told in self.jobs.as_mut().map(Jobs::finish).unwrap_or_default() {
+            say(&Line::new(format_args!("gputrace: {told}")));
+        }
     }
 }
 

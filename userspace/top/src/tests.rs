@@ -292,6 +292,7 @@ fn a_page_has_what_is_known_and_ranges_of_the_rest() {
         once: false,
         format: Format::Text,
         group_by: None,
+        start: None,
         rows: 1,
         columns: None,
     };

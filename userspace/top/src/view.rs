@@ -13,7 +13,9 @@ use gputrace_text::{json, terminal};
 use gputrace_timeline::event::Event;
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::{group::GroupBy, intervals::Intervals, page, snapshot::Snapshot, terminal::Shown};
+use crate::{
+    group::GroupBy, intervals::Intervals, jobs::Starter, page, snapshot::Snapshot, terminal::Shown,
+};
 
 /// How long after its end an interval is shown, ns. Records of the GPU's work are used half a
 /// second after they were made. The rest is for ends of kernels that the recorder sees late.
@@ -41,6 +43,8 @@ pub struct Options {
     pub format: Format,
     /// Show processes in these groups. A screen begins with it.
     pub group_by: Option<GroupBy>,
+    /// Does what a user of the screen asks for; `None`: nothing can be asked for.
+    pub start: Option<Starter>,
     /// Maximum number of rows of each table of the text.
     pub rows: usize,
     /// Number of columns that tables should fit into; `None`: any.
@@ -111,7 +115,7 @@ impl TopView {
             intervals: Intervals::new(length, options.once, groups),
             used: Used::now(),
             out: match options.format {
-                Format::Screen => Out::Screen(Box::new(Shown::new(out, options.group_by)?)),
+                Format::Screen => Out::Screen(Box::new(Shown::new(out, &options)?)),
                 Format::Text | Format::Json => Out::Stream(out),
             },
             options,

@@ -4,6 +4,7 @@ use gputrace_capture::meta::{EndProbe, Function, ProbeCost, ProbePrices};
 use gputrace_export::synthetic::dispatch;
 
 use super::*;
+use crate::jobs::Task;
 
 /// A process of this user and this Slurm job.
 fn process(pid: u32, user: &str, job: u32) -> Event {
@@ -219,6 +220,25 @@ fn a_key_shows_groups_and_their_processes() {
         text.contains("COMMAND") && text.contains("program-3"),
         "{text}"
     );
+    // A group is not recorded, a process is.
+    let group = press(&[Key::Char('g'), Key::Char('r')]);
+    assert!(group.contains("choose a process"), "{group}");
+    press(&[Key::Char('g'), Key::Char('g')]);
+    assert_eq!(screen.key(Key::Char('r')), Asked::Task(Task::Record(1)));
+    screen.tell(Some("told \u{1b}[2J".to_owned()), vec![1, 3]);
+    let told = drawn(&screen, 120, 24);
+    assert!(
+        told.contains("told \\x1b") && told.contains("RECORDING 1, 3"),
+        "{told}"
+    );
+    assert_eq!(screen.key(Key::Char('d')), Asked::Task(Task::DumpFlight));
+    assert!(!drawn(&screen, 120, 24).contains("told"));
+    let mut press = |keys: &[Key]| {
+        for key in keys {
+            assert_ne!(screen.key(*key), Asked::End, "{key:?}");
+        }
+        drawn(&screen, 120, 24)
+    };
     // A group that is gone has no processes.
     press(&[Key::Char('g'), Key::Enter]);
     screen.take(Snapshot::default());
