@@ -6,7 +6,7 @@
     reason = "tests read files that gputrace has made"
 )]
 
-use std::{collections::BTreeMap, fs};
+use std::{collections::BTreeMap, fs, path::Path, process::Command};
 
 use gputrace_capture::stack::{Stack, StackEnd};
 use gputrace_e2e::{Bench, Outputs, Trace, process::PATIENCE};
@@ -134,4 +134,73 @@ fn only_calls_that_matter_have_stacks() {
         assert_eq!(matters(name), *has, "{name}");
     }
     assert!(with.keys().any(|(name, _)| have(name)) && with.keys().any(|(name, _)| lack(name)));
+}
+
+/// The sums over a profile's samples by sample type, as Go's own pprof prints them.
+fn read_by_go(profile: &Path) -> BTreeMap<String, u64> {
+    let mut pprof = Command::new("go");
+    let output = pprof.args(["tool", "pprof", "-raw"]).arg(profile).output();
+    let output = output.unwrap_or_else(|error| panic!("go: {error}"));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let samples = text.split_once("Samples:\n").map(|(_, rest)| rest);
+    let samples = samples.and_then(|rest| rest.split_once("Locations\n"));
+    let (samples, _) = samples.unwrap_or_else(|| panic!("{text}"));
+    let mut lines = samples.lines();
+    let types = lines.next().unwrap_or_default().split_whitespace();
+    let types: Vec<&str> = types.map(|name| name.trim_end_matches("[dflt]")).collect();
+    let mut sums: BTreeMap<String, u64> = BTreeMap::new();
+    // Labels have lines of their own.
+    for line in lines.filter(|line| !line.contains(":[")) {
+        let Some((values, _)) = line.split_once(": ") else {
+            continue;
+        };
+        let values = values.split_whitespace();
+        let values: Vec<u64> = values.filter_map(|value| value.parse().ok()).collect();
+        assert_eq!(values.len(), types.len(), "{line}");
+        for (name, value) in types.iter().zip(values) {
+            *sums.entry((*name).to_owned()).or_default() += value;
+        }
+    }
+    sums
+}
+
+#[test]
+fn go_reads_a_profile() {
+    let Some(bench) = Bench::privileged() else {
+        return;
+    };
+    if Command::new("go").arg("version").output().is_err() {
+        return gputrace_e2e::bench::skipped("go is not installed: apt-get install golang-go");
+    }
+    let outputs = bench.launch(
+        &["--hip-trace", "--stacks=all", "-f", "folded,pprof"],
+        &["hip_calls", "threads", "2", "4"],
+    );
+    let sums = read_by_go(&outputs.file("_stacks.pb.gz"));
+    for (which, unit) in [("calls", "count"), ("call_time", "nanoseconds")] {
+        let expected: u64 = folded(&outputs, which)
+            .iter()
+            .map(|(_, number)| number)
+            .sum();
+        assert!(expected > 0);
+        assert_eq!(
+            sums.get(&format!("{which}/{unit}")),
+            Some(&expected),
+            "{sums:?}"
+        );
+    }
+    let types: Vec<&str> = sums.keys().map(String::as_str).collect();
+    assert_eq!(
+        types,
+        [
+            "call_time/nanoseconds",
+            "calls/count",
+            "copied/bytes",
+            "gpu_time/nanoseconds",
+            "gpu_work/count",
+            "wait_time/nanoseconds",
+        ]
+    );
 }

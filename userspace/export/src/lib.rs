@@ -76,6 +76,7 @@ pub mod output;
 mod prefetch;
 mod run;
 mod shared;
+pub mod stacks;
 mod stdout;
 mod sums;
 #[cfg(any(test, feature = "synthetic"))]

@@ -17,6 +17,7 @@ use gputrace_export::{
 use gputrace_otf2::Otf2Exporter;
 use gputrace_parquet::ParquetExporter;
 use gputrace_perfetto::{PerfettoExporter, PerfettoOptions};
+use gputrace_pprof::PprofExporter;
 use gputrace_rocpd::RocpdExporter;
 
 use super::config::output_config;
@@ -62,7 +63,7 @@ impl Beginning<'_> {
 }
 
 /// All formats, in the order in which the help text lists them.
-static ROWS: [Row; 9] = [
+static ROWS: [Row; 10] = [
     Row {
         name: "pftrace",
         help: "Perfetto trace",
@@ -187,6 +188,15 @@ static ROWS: [Row; 9] = [
         live: None,
         check: nothing_needed,
         begin: |to| Ok(Box::new(FoldedExporter::new(to.directory, to.name)?)),
+    },
+    Row {
+        name: "pprof",
+        help: "pprof profile of stacks; with --stacks",
+        files: &["_stacks.pb.gz"],
+        config_key: None,
+        live: None,
+        check: nothing_needed,
+        begin: |to| Ok(Box::new(PprofExporter::new(to.directory, to.name)?)),
     },
     Row {
         name: "text",
