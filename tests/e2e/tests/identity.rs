@@ -143,6 +143,50 @@ fn assert_grouped(bench: &Bench, pid: u32, groups: &Groups) {
     }
 }
 
+/// Asserts that the program is chosen by the GPU on which the driver lists it. The driver's files
+/// are made up, in a mount namespace.
+fn assert_chosen_by_gpu(bench: &Bench, pid: u32) {
+    let script = format!(
+        "set -e; mount -t tmpfs none /sys/class; cd /sys/class; mkdir -p kfd/kfd; cd kfd/kfd
+         mkdir -p topology/nodes/1 proc/{pid}/queues/0
+         echo 1 > topology/generation_id; echo 4242 > topology/nodes/1/gpu_id
+         printf 'simd_count 416\\nlocation_id 49920\\ndomain 0\\ngfx_target_version 90010\\n' \
+             > topology/nodes/1/properties
+         echo 4242 > proc/{pid}/queues/0/gpuid
+         exec \"$@\""
+    );
+    let run = |gpu: &str| {
+        let bare = bench.gputrace_bare();
+        let mut command = Command::new("unshare");
+        command
+            .args([
+                "--mount",
+                "--propagation",
+                "private",
+                "sh",
+                "-c",
+                &script,
+                "sh",
+            ])
+            .arg(bare.get_program())
+            .args(["top", "--once", "--format", "json", "--gpu", gpu]);
+        command.output().expect("gputrace")
+    };
+    for gpu in ["1", "c3:00.0", "4242"] {
+        let output = run(gpu);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{gpu}: {said}");
+        assert!(
+            said.contains(&format!("chosen by --gpu {gpu}: process {pid} ")),
+            "{said}"
+        );
+    }
+    let output = run("2");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(3), "{said}");
+    assert!(said.contains("GPU 1"), "{said}");
+}
+
 #[test]
 fn found_by_each_option_and_named_in_the_outputs() {
     let Some(bench) = Bench::privileged() else {
@@ -172,6 +216,7 @@ fn found_by_each_option_and_named_in_the_outputs() {
         assert_identity(&found.expect("the process").identity, &groups);
     }
     assert_grouped(&bench, pid, &groups);
+    assert_chosen_by_gpu(&bench, pid);
     let mut nobody = Running::start("gputrace", bench.gputrace_bare().args(["--job", "124"]));
     let (status, stderr) = nobody.fail();
     assert_eq!(status, 3, "{stderr}");

@@ -18,13 +18,13 @@ use gputrace_session::{
     Targets, Watcher, record,
 };
 use gputrace_text::tables::{count, plural};
-use gputrace_tracee::whose::{Sources, selection::SelectionError};
+use gputrace_tracee::whose::Sources;
 
 use crate::{
     args::{Backend, Cli, KfdProbes, LogLevel, OutputArgs, RecordArgs, stacks::StackedCalls},
     domains,
     effective::{self, Options},
-    exit, export, flight,
+    exit, export, flight, inspect,
     progress::ProgressView,
     say,
 };
@@ -158,7 +158,7 @@ fn tell_settings(args: &RecordArgs, options: &Options) {
 }
 
 /// The running processes to trace: those of `-p`, or those that the options choose.
-pub(crate) fn pids(args: &RecordArgs) -> Result<Vec<u32>, SelectionError> {
+pub(crate) fn pids(args: &RecordArgs) -> Result<Vec<u32>> {
     /// Maximum number of processes that are listed.
     const LISTED: usize = 10;
     let selection = args.select.selection();
@@ -170,7 +170,11 @@ pub(crate) fn pids(args: &RecordArgs) -> Result<Vec<u32>, SelectionError> {
     }
     // Functions of programs are traced without a ROCm library, too.
     let any = args.wait || !args.functions.extra().is_empty();
-    let chosen = selection.choose(&Sources::default(), any)?;
+    let mut sources = Sources::default();
+    if !selection.gpus.is_empty() {
+        sources.gpus = inspect::gpus_of_processes()?;
+    }
+    let chosen = selection.choose(&sources, any)?;
     for one in chosen.iter().take(LISTED) {
         say(&format!("chosen by {selection}: process {}", one.label()));
     }
@@ -271,6 +275,7 @@ pub(crate) fn request(args: &RecordArgs, pids: &[u32]) -> Request {
             KfdProbes::Syscall => Some(Place::SystemCall),
         },
         ring_bytes: args.tuning.ring_size,
+        overhead_limit: (args.tuning.overhead_limit != 0).then_some(args.tuning.overhead_limit),
         max_threads: args.tuning.max_threads,
         look_budget: args.tuning.look_budget,
         debug_ebpf: args.tuning.debug_ebpf,

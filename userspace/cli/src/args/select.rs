@@ -10,7 +10,7 @@ const OTHERS: [&str; 3] = ["pids", "all", "program"];
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct SelectArgs {
     /// Trace running programs with this name, e.g. 'python train.py' or '*train*'. * and ? stand
-    /// for any characters and for one. Options from here to --user must all match; repeat one for
+    /// for any characters and for one. Options from here to --gpu must all match; repeat one for
     /// several values.
     #[arg(long, value_name = "GLOB", group = "running", conflicts_with_all = OTHERS,
           value_parser = NonEmptyStringValueParser::new())]
@@ -43,6 +43,12 @@ pub(crate) struct SelectArgs {
     #[arg(long, value_name = "USER", group = "running", conflicts_with_all = OTHERS,
           value_parser = NonEmptyStringValueParser::new())]
     user: Vec<String>,
+
+    /// Trace running processes that have a queue or memory on this GPU, e.g. 1 (its node, as in
+    /// `Agent 1`), c3:00.0 or 0000:c3:00.0 (its PCI address).
+    #[arg(long, value_name = "GPU", group = "running", conflicts_with_all = OTHERS,
+          value_parser = NonEmptyStringValueParser::new())]
+    gpu: Vec<String>,
 }
 
 impl SelectArgs {
@@ -55,6 +61,7 @@ impl SelectArgs {
             pods: self.pod.clone(),
             jobs: self.job.clone(),
             users: self.user.clone(),
+            gpus: self.gpu.clone(),
         }
     }
 }

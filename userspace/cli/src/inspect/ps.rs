@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use gputrace_kfd::{
     processes::{self, Detail},
-    topology::Topology,
+    topology::{Agent, Topology},
 };
 use gputrace_text::Page;
 use gputrace_tracee::{
@@ -69,6 +69,8 @@ struct GpuView {
     gpu_id: u32,
     node: Option<u32>,
     name: Option<String>,
+    /// PCI address; partitions of a GPU have the same, or differ in the function.
+    pci: Option<String>,
     queues: usize,
     vram_bytes: Option<u64>,
     sdma_us: Option<u64>,
@@ -76,8 +78,8 @@ struct GpuView {
     cu_occupancy: Option<u64>,
 }
 
-/// Node and name of GPUs by KFD's number.
-pub(super) struct Agents(BTreeMap<u32, (u32, String)>);
+/// Node, name and PCI address of GPUs by KFD's number.
+pub(super) struct Agents(BTreeMap<u32, (u32, String, Option<String>)>);
 
 impl Agents {
     pub(super) fn read(machine: &Machine, notes: &mut Vec<String>) -> Self {
@@ -86,10 +88,11 @@ impl Agents {
                 notes_of(&topology.problems, notes);
                 let agents = topology.agents(&machine.paths).into_iter();
                 let gpus = agents.filter(|agent| agent.gpu_id != 0);
-                Self(
-                    gpus.map(|agent| (agent.gpu_id, (agent.node_id, agent.name)))
-                        .collect(),
-                )
+                let of = |agent: Agent| {
+                    let address = agent.pci_address.map(|address| address.to_string());
+                    (agent.gpu_id, (agent.node_id, agent.name, address))
+                };
+                Self(gpus.map(of).collect())
             }
             Err(error) => {
                 notes.push(format!("no names of agents: {error}"));
@@ -98,17 +101,73 @@ impl Agents {
         }
     }
 
-    pub(super) fn get(&self, gpu_id: u32) -> Option<&(u32, String)> {
+    pub(super) fn get(&self, gpu_id: u32) -> Option<&(u32, String, Option<String>)> {
         self.0.get(&gpu_id)
     }
 
     /// Node and name, e.g. `1 gfx90a`. KFD's own number if the topology does not have the GPU.
     pub(super) fn label(&self, gpu_id: u32) -> String {
         match self.get(gpu_id) {
-            Some((node, name)) => format!("{node} {name}"),
+            Some((node, name, _)) => format!("{node} {name}"),
             None => format!("gpu {gpu_id}"),
         }
     }
+
+    /// All names by which a user can choose a GPU: its node, its PCI address with and without the
+    /// domain, and KFD's own number.
+    fn names(&self, gpu_id: u32) -> Vec<String> {
+        let mut names = Vec::new();
+        if let Some((node, _, address)) = self.get(gpu_id) {
+            names.push(node.to_string());
+            names.extend(address.clone());
+            let short = address
+                .as_deref()
+                .and_then(|address| address.split_once(':'));
+            names.extend(short.map(|(_, short)| short.to_owned()));
+        }
+        names.push(gpu_id.to_string());
+        names
+    }
+}
+
+/// All names of the GPUs on which each process has a queue or memory, as the driver lists them.
+///
+/// # Errors
+///
+/// If the driver lists no processes, or by ids that mean nothing here.
+pub(crate) fn gpus_of_processes() -> Result<BTreeMap<u32, Vec<Vec<String>>>> {
+    let machine = Machine::this();
+    if !machine.has("sys/class/kfd/kfd") {
+        bail!(
+            "--gpu: the driver lists no processes: {}",
+            machine.why_no_kfd()
+        );
+    }
+    if !machine.has_host_pids() {
+        bail!(
+            "--gpu: gputrace runs in a container, and the driver lists processes by the host's ids; \
+             run it on the host, or with --pid=host"
+        );
+    }
+    gpus_below(&machine)
+}
+
+fn gpus_below(machine: &Machine) -> Result<BTreeMap<u32, Vec<Vec<String>>>> {
+    let agents = Agents::read(machine, &mut Vec::new());
+    let mut used = BTreeMap::new();
+    for pid in processes::pids(&machine.paths)? {
+        // It may have ended since it was listed.
+        let Some(process) = processes::process(&machine.paths, pid, Detail::Cheap)? else {
+            continue;
+        };
+        let queues = process.queues.iter().filter_map(|queue| queue.gpu_id);
+        let queues = queues.filter_map(|id| u32::try_from(id).ok());
+        let held = process.gpus.iter();
+        let held = held.filter(|(_, held)| held.vram_bytes.unwrap_or(0) > 0);
+        let ids: BTreeSet<u32> = queues.chain(held.map(|(id, _)| *id)).collect();
+        used.insert(pid, ids.iter().map(|id| agents.names(*id)).collect());
+    }
+    Ok(used)
 }
 
 impl Seen {
@@ -226,8 +285,9 @@ fn gpus(
     }
     for (gpu_id, gpu) in &mut gpus {
         gpu.gpu_id = *gpu_id;
-        if let Some((node, name)) = agents.get(*gpu_id) {
+        if let Some((node, name, address)) = agents.get(*gpu_id) {
             (gpu.node, gpu.name) = (Some(*node), Some(name.clone()));
+            gpu.pci.clone_from(address);
         }
     }
     Ok(Some(gpus.into_values().collect()))
@@ -393,7 +453,20 @@ mod tests {
             (&4711.into(), &424_242.into())
         );
         assert_eq!(process["gpus"][0]["evicted_ms"], 12);
+        assert_eq!(process["gpus"][0]["pci"], "0001:83:00.0");
         assert_eq!(process["container"]["engine"], "docker");
+    }
+
+    #[test]
+    fn gpus_have_all_their_names() {
+        let directory = tree::two_gpus();
+        let machine = Machine::under(directory.path());
+        let used = gpus_below(&machine).unwrap();
+        let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+        let first = names(&["1", "0001:83:00.0", "83:00.0", "10321"]);
+        assert_eq!(used[&4711].first(), Some(&first));
+        // It has the device open, and uses no GPU.
+        assert_eq!(used[&8], Vec::<Vec<String>>::new());
     }
 
     #[test]

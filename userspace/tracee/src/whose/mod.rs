@@ -39,6 +39,9 @@ pub struct Sources {
     pub proc: PathBuf,
     /// kubelet's directories.
     pub logs: PodLogs,
+    /// For each process, the GPUs that it uses, each with all of its names. Whoever knows the
+    /// driver fills this in.
+    pub gpus: BTreeMap<u32, Vec<Vec<String>>>,
 }
 
 impl Default for Sources {
@@ -46,6 +49,7 @@ impl Default for Sources {
         Self {
             proc: "/proc".into(),
             logs: PodLogs::default(),
+            gpus: BTreeMap::new(),
         }
     }
 }
@@ -181,6 +185,7 @@ mod tests {
                 pods: directory.path().join("pods"),
                 containers: directory.path().join("none"),
             },
+            ..Sources::default()
         };
         let found = sources.identify(7);
         assert_eq!(found.title, "python train.py");

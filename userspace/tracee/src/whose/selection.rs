@@ -29,6 +29,8 @@ pub struct Selection {
     pub jobs: Vec<String>,
     /// Users: login names or numbers.
     pub users: Vec<String>,
+    /// GPUs that the process uses: names of [`Sources::gpus`].
+    pub gpus: Vec<String>,
 }
 
 /// Why no process was chosen.
@@ -70,6 +72,8 @@ pub struct Candidate {
     pub program: String,
     /// Whose it is.
     pub identity: Identity,
+    /// All names of each GPU that it uses, as far as known; see [`Sources::gpus`].
+    pub gpus: Vec<Vec<String>>,
 }
 
 impl Candidate {
@@ -84,6 +88,7 @@ impl Candidate {
             name: process::name(&sources.path(pid, "comm")).unwrap_or_default(),
             program: program.unwrap_or_default(),
             identity: sources.identify(pid),
+            gpus: sources.gpus.get(&pid).cloned().unwrap_or_default(),
         }
     }
 
@@ -96,7 +101,9 @@ impl Candidate {
             &self.identity.title
         };
         let mut text = format!("{} {title}", self.pid);
-        let labels = self.identity.labels();
+        let mut labels = self.identity.labels();
+        let gpus = self.gpus.iter().filter_map(|names| names.first());
+        labels.extend(gpus.map(|name| format!("GPU {name}")));
         if !labels.is_empty() {
             let _ = write!(text, " ({})", labels.join(", "));
         }
@@ -158,6 +165,9 @@ impl Selection {
                 let uid = identity.uid;
                 uid.is_some() && (wanted.parse().ok() == uid || wanted == identity.user)
             })
+            && some(&self.gpus, &|wanted| {
+                one.gpus.iter().flatten().any(|name| glob(wanted, name))
+            })
     }
 }
 
@@ -171,6 +181,7 @@ impl std::fmt::Display for Selection {
             ("--pod", &self.pods),
             ("--job", &self.jobs),
             ("--user", &self.users),
+            ("--gpu", &self.gpus),
         ];
         let given = options
             .into_iter()
@@ -328,6 +339,12 @@ mod tests {
                 }),
                 ..Identity::default()
             },
+            gpus: [
+                ["1", "0000:c3:00.0", "c3:00.0"],
+                ["2", "0000:c4:00.0", "c4:00.0"],
+            ]
+            .map(|names| names.map(str::to_owned).to_vec())
+            .to_vec(),
         }
     }
 
@@ -339,6 +356,7 @@ mod tests {
             "container" => &mut selection.containers,
             "pod" => &mut selection.pods,
             "job" => &mut selection.jobs,
+            "gpu" => &mut selection.gpus,
             _ => &mut selection.users,
         };
         list.push(value.to_owned());
@@ -391,6 +409,11 @@ mod tests {
                 &["12", "123.1", "100_4", "x"],
             ),
             ("user", &["alice", "1000"], &["bob", "100", "ali*"]),
+            (
+                "gpu",
+                &["1", "2", "c3:00.0", "0000:c4:00.0", "*:c3:*"],
+                &["3", "c5:00.0", "c3", "00.0"],
+            ),
         ] {
             for value in wanted {
                 assert!(chosen(option, value), "--{option} {value}");
@@ -430,7 +453,7 @@ mod tests {
         assert_eq!(
             label,
             "4711 python train.py (job 100_3.0, pod ml/train-0 (main), containerd 0123456789ab, \
-             user alice)"
+             user alice, GPU 1, GPU 2)"
         );
     }
 
