@@ -232,6 +232,16 @@ impl Default for Bench {
     }
 }
 
+/// A shell in a mount namespace of its own, which runs `script`. Arguments of the command are
+/// those of the script.
+#[must_use]
+pub fn with_own_mounts(script: &str) -> Command {
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "--propagation", "private", "sh", "-c"]);
+    command.args([script, "sh"]);
+    command
+}
+
 /// The files that a recording makes.
 #[derive(Clone, Debug)]
 pub struct Outputs {

@@ -1,8 +1,8 @@
 //! `--counters` on a synthetic sysfs: amdgpu's files in a mount namespace of the test.
 
-use std::{collections::BTreeMap, process::Command};
+use std::collections::BTreeMap;
 
-use gputrace_e2e::{Bench, process::Running};
+use gputrace_e2e::{Bench, bench::with_own_mounts, process::Running};
 use gputrace_timeline::{Timeline, event::Event};
 
 /// Creates a node with one GPU in place of the driver's files, and then runs the rest.
@@ -50,9 +50,8 @@ fn what_changes_is_a_counter_of_the_gpu_and_of_the_process() {
     };
     let outputs = bench.outputs(0);
     let gputrace = bench.gputrace(&outputs);
-    let mut command = Command::new("unshare");
+    let mut command = with_own_mounts(NODE);
     command
-        .args(["-m", "/bin/sh", "-c", NODE, "sh"])
         .arg(gputrace.get_program())
         .args(gputrace.get_args())
         .args([

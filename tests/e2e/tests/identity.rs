@@ -12,7 +12,7 @@ use std::{
 use gputrace_capture::{identity::Identity, meta::Mode};
 use gputrace_e2e::{
     Bench, Outputs, Running,
-    bench::skipped,
+    bench::{skipped, with_own_mounts},
     process::{PATIENCE, eventually},
 };
 use serde_json::Value;
@@ -157,17 +157,8 @@ fn assert_chosen_by_gpu(bench: &Bench, pid: u32) {
     );
     let run = |gpu: &str| {
         let bare = bench.gputrace_bare();
-        let mut command = Command::new("unshare");
+        let mut command = with_own_mounts(&script);
         command
-            .args([
-                "--mount",
-                "--propagation",
-                "private",
-                "sh",
-                "-c",
-                &script,
-                "sh",
-            ])
             .arg(bare.get_program())
             .args(["top", "--once", "--format", "json", "--gpu", gpu]);
         command.output().expect("gputrace")

@@ -10,7 +10,7 @@ use std::{
 use gputrace_capture::meta::EndReason;
 use gputrace_e2e::{
     Bench, CallLog, Outputs, Running, Trace,
-    bench::figure,
+    bench::{figure, with_own_mounts},
     compare, kernel,
     process::{PATIENCE, eventually},
 };
@@ -45,10 +45,8 @@ impl Containers {
             own = own.display(),
             lower = self.lower.display(),
         );
-        let mut command = Command::new("unshare");
-        command
-            .args(["--mount", "--propagation", "private", "sh", "-c", &script])
-            .env("WORKLOAD_LOG", bench.logs());
+        let mut command = with_own_mounts(&script);
+        command.env("WORKLOAD_LOG", bench.logs());
         let running = Running::start("container", &mut command);
         running.wait_for_stdout("ready");
         running

@@ -5,7 +5,7 @@
 use std::{fs, path::PathBuf, process::Command};
 
 use gputrace_capture::meta::EndReason;
-use gputrace_e2e::{Bench, Running};
+use gputrace_e2e::{Bench, Running, bench::with_own_mounts};
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -86,18 +86,8 @@ fn who_records_is_listed_and_nobody_disturbs_the_others() {
 /// A command in a mount namespace with a `/run` of its own, after some shell code there.
 fn with_own_run(command: &Command, prepare: &str) -> Command {
     let script = format!("set -e; mount -t tmpfs none /run; {prepare} exec \"$@\"");
-    let mut own = Command::new("unshare");
-    own.args([
-        "--mount",
-        "--propagation",
-        "private",
-        "sh",
-        "-c",
-        &script,
-        "sh",
-    ])
-    .arg(command.get_program())
-    .args(command.get_args());
+    let mut own = with_own_mounts(&script);
+    own.arg(command.get_program()).args(command.get_args());
     if let Some(directory) = command.get_current_dir() {
         own.current_dir(directory);
     }
