@@ -3,8 +3,11 @@
 use gputrace_capture::identity::Identity;
 use gputrace_files::kernel;
 use gputrace_kfd::Paths;
+use gputrace_text::Page;
 use gputrace_tracee::whose::Sources;
 use serde::Serialize;
+
+use super::table::{Align, Table, cut};
 
 /// Identifies a process for people. What cannot be read is absent.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -69,6 +72,15 @@ impl Owner {
         let places: Vec<String> = self.identity.places().into_iter().chain(inside).collect();
         (!places.is_empty()).then(|| places.join(", "))
     }
+}
+
+/// Appends a table of processes and where they belong; nothing if there are none.
+pub(super) fn show_places(out: &mut Page<String>, places: Vec<(u32, String)>) {
+    let mut table = Table::new(&[("PID", Align::Right), ("WHERE", Align::Left)]);
+    for (pid, place) in places {
+        table.row([pid.to_string(), cut(&place, 80)]);
+    }
+    table.section(out, "Containers, pods, jobs, ranks");
 }
 
 #[cfg(test)]

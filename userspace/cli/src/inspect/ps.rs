@@ -16,7 +16,7 @@ use serde::Serialize;
 
 use super::{
     Machine, PsArgs, View, more_rights, notes_of,
-    owner::Owner,
+    owner::{Owner, show_places},
     show,
     table::{Align, Table, bytes, cut, or_dash, time},
 };
@@ -387,7 +387,7 @@ impl View for Seen {
             ("VERSION", Left),
             ("BUILD ID", Left),
         ]);
-        let mut places = Table::new(&[("PID", Right), ("WHERE", Left)]);
+        let mut places = Vec::new();
         for process in &self.processes {
             for library in &process.libraries {
                 let name = library.path.rsplit('/').next().unwrap_or(&library.path);
@@ -401,11 +401,11 @@ impl View for Seen {
                 ]);
             }
             if let Some(place) = process.owner.place() {
-                places.row([process.pid.to_string(), cut(&place, 80)]);
+                places.push((process.pid, place));
             }
         }
         libraries.section(&mut out, "ROCm libraries");
-        places.section(&mut out, "Containers, pods, jobs, ranks");
+        show_places(&mut out, places);
         out.into_inner()
     }
 

@@ -1,7 +1,7 @@
 //! `gputrace status`: who records on this node.
 //!
-//! Everything comes from `/proc`, so that it is true also of a gputrace that hangs, and of one that
-//! runs in a container.
+//! Everything comes from `/proc`, so the list is also right for a gputrace that hangs, or that runs
+//! in a container.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,7 +17,9 @@ use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
 
 use super::{
-    StatusArgs, View, more_rights, show,
+    StatusArgs, View, more_rights,
+    owner::show_places,
+    show,
     table::{
         Align::{Left, Right},
         Table, WIDTH, bytes, cut, or_dash, time,
@@ -25,8 +27,8 @@ use super::{
 };
 use crate::recorders::{Kind, Recorder};
 
-/// `/proc/PID/loginuid` of a process that nobody who logged in has started.
-const NOBODY: u32 = u32::MAX;
+/// `/proc/PID/loginuid` of a process that no login session has started.
+const NO_LOGIN: u32 = u32::MAX;
 
 /// Widest command line of the table, columns. The other columns need the rest.
 const COMMAND: usize = WIDTH - 69;
@@ -132,7 +134,7 @@ impl RecorderView {
         Some(Self {
             pid,
             kind: recorder.kind,
-            user: match logged_in.filter(|uid| *uid != NOBODY) {
+            user: match logged_in.filter(|uid| *uid != NO_LOGIN) {
                 Some(uid) => whose::user_name(uid),
                 None => identity.user.clone(),
             },
@@ -224,7 +226,7 @@ impl View for Seen {
             ("COMMAND", Left),
         ]);
         let mut captures = Table::new(&[("PID", Right), ("CAPTURE", Left)]);
-        let mut places = Table::new(&[("PID", Right), ("WHERE", Left)]);
+        let mut places = Vec::new();
         for one in &self.recorders {
             let share = one.cpu_ns as f64 / one.running_ns.max(1) as f64;
             let kernel = one.kernel_memory_bytes.unwrap_or(0);
@@ -249,14 +251,14 @@ impl View for Seen {
                 captures.row([one.pid.to_string(), capture.clone()]);
             }
             if !one.places.is_empty() {
-                places.row([one.pid.to_string(), cut(&one.places.join(", "), 80)]);
+                places.push((one.pid, one.places.join(", ")));
             }
         }
         if !table.is_empty() {
             table.render(&mut out);
         }
         captures.section(&mut out, "Captures");
-        places.section(&mut out, "Containers, pods, jobs, ranks");
+        show_places(&mut out, places);
         out.into_inner()
     }
 
