@@ -66,6 +66,14 @@ struct Queue {
     latency: Latency,
 }
 
+impl Queue {
+    /// Notes whose queue it is.
+    fn of(&mut self, pid: u32, node: Option<u32>) -> &mut Self {
+        (self.pid, self.node) = (pid, node);
+        self
+    }
+}
+
 #[derive(Debug, Default)]
 struct Gpu {
     busy: Busy,
@@ -111,8 +119,7 @@ impl Interval {
         let process = self.processes.entry(pid).or_default();
         process.kernels += 1;
         process.cost = process.cost.saturating_add(cost);
-        let queue = self.queues.entry(dispatch.queue).or_default();
-        (queue.pid, queue.node) = (pid, node);
+        let queue = self.queues.entry(dispatch.queue).or_default().of(pid, node);
         queue.kernels += 1;
         if time.quality == Quality::Exact {
             process.latency.count(&dispatch.origin, time.begin);
@@ -152,7 +159,7 @@ impl Interval {
         process.busy.add(time, begin, end);
         process.gpus.extend(node);
         let queue = self.queues.entry(dispatch.queue).or_default();
-        (queue.pid, queue.node) = (dispatch.origin.pid, node);
+        let queue = queue.of(dispatch.origin.pid, node);
         queue.busy.add(time, begin, end);
         let gpu = self.gpus.entry(node).or_default();
         gpu.busy.add(time, begin, end);
@@ -186,7 +193,7 @@ impl Interval {
         process.busy.add_possible(begin, end);
         process.gpus.extend(work.node_id);
         let queue = self.queues.entry(work.queue).or_default();
-        (queue.pid, queue.node) = (work.pid, work.node_id);
+        let queue = queue.of(work.pid, work.node_id);
         queue.pending = queue.pending.saturating_add(work.dispatches);
         queue.busy.add_possible(begin, end);
         let gpu = self.gpus.entry(work.node_id).or_default();

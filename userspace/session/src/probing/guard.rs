@@ -2,9 +2,10 @@
 //! and when they get them back.
 //!
 //! The cost of a function is the number of its calls times the price of its probes. As long as all
-//! together cost more than the limit, the most expensive one goes. Nothing is seen of it then, so
-//! it comes back after a pause for another look. Each time that it has to go again, the pause is
-//! twice as long, so that what the looks themselves cost falls.
+//! together cost more than the limit, the most expensive one loses its probes. Its calls cannot be
+//! counted then, so it gets them back after a pause, to see whether it is still called as often.
+//! Each time that it loses them again, the pause is twice as long, so that these trials cost less
+//! and less.
 
 use std::time::{Duration, Instant};
 
@@ -15,7 +16,7 @@ const LONGEST: Duration = Duration::from_mins(5);
 /// A function that has kept its probes for so long begins with the first pause again.
 const CALM: Duration = Duration::from_mins(1);
 
-/// What has become of a function's probes.
+/// State and history of a function's probes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Course {
     /// Number of its calls at the last look.

@@ -421,12 +421,16 @@ impl Instruments {
         }
         let rates = self.calls.call_rates(self.next_function)?;
         let now = Instant::now();
-        let mut remarks = match self.overhead_limit {
-            Some(most) => self.limiter.guard_costs(&self.calls, &rates, most, now),
-            None => Remarks::default(),
+        let mut remarks = Remarks::default();
+        let Some(passed) = self.limiter.begin_look(now) else {
+            return Ok(remarks);
         };
+        if let Some(most) = self.overhead_limit {
+            let time = (now, passed);
+            remarks = self.limiter.guard_costs(&self.calls, &rates, most, time);
+        }
         if let Some(most) = self.extra.max_probe_time {
-            remarks.told.extend(self.limiter.cool(&rates, most, now));
+            remarks.told.extend(self.limiter.cool(&rates, most, passed));
         }
         Ok(remarks)
     }

@@ -67,14 +67,14 @@ struct Limited {
 #[derive(Debug)]
 struct Guarded {
     course: Course,
-    places: Vec<Place>,
+    sites: Vec<Site>,
     /// Removes the last probes.
     remover: Option<JoinHandle<()>>,
 }
 
-/// Where a function is probed.
+/// A file and a scope in which a function is probed.
 #[derive(Debug)]
-struct Place {
+struct Site {
     path: PathBuf,
     scope: Scope,
     function: TracedFunction,
@@ -114,10 +114,8 @@ pub(crate) struct ProbeLimiter {
     most: usize,
     /// Number of functions with links of their own.
     own: usize,
-    /// Time of the last look at limited functions.
+    /// Time of the last look.
     looked: Option<Instant>,
-    /// Time of the last look at guarded functions.
-    guarded_at: Option<Instant>,
 }
 
 impl ProbeLimiter {
@@ -129,7 +127,6 @@ impl ProbeLimiter {
             most: if is_slow { MOST_SLOW } else { MOST },
             own: 0,
             looked: None,
-            guarded_at: None,
         }
     }
 
@@ -144,7 +141,7 @@ impl ProbeLimiter {
         if let Some(limited) = self.functions.get_mut(&function.id) {
             limited.guarded = Some(Guarded {
                 course: Course::new(),
-                places: Vec::new(),
+                sites: Vec::new(),
                 remover: None,
             });
         }
@@ -204,7 +201,7 @@ impl ProbeLimiter {
                 continue;
             };
             if let Some(guarded) = &mut limited.guarded {
-                guarded.places.push(Place {
+                guarded.sites.push(Site {
                     path: path.to_owned(),
                     scope,
                     function: function.clone(),
@@ -220,19 +217,21 @@ impl ProbeLimiter {
         Ok(failures)
     }
 
+    /// Begins a look at `now`. Returns the time since the last one; `None` for the first.
+    pub(crate) fn begin_look(&mut self, now: Instant) -> Option<Duration> {
+        let since = self.looked.replace(now);
+        since.map(|before| now.duration_since(before))
+    }
+
     /// Removes the probes of functions that have taken more than `most` percent of a CPU for too
-    /// long. Call it about once a second, with the number of calls by function. Returns remarks for
-    /// the user.
+    /// long, `passed` after the last look. Takes the number of calls by function. Returns remarks
+    /// for the user.
     pub(crate) fn cool(
         &mut self,
         rates: &[(u32, CallRate)],
         most: u32,
-        now: Instant,
+        passed: Duration,
     ) -> Vec<String> {
-        let since = self.looked.replace(now);
-        let Some(passed) = since.map(|before| now.duration_since(before)) else {
-            return Vec::new();
-        };
         let mut told = Vec::new();
         let mut removed = Vec::new();
         for (function, called) in rates {
@@ -267,18 +266,15 @@ impl ProbeLimiter {
     }
 
     /// Removes the probes of guarded functions as long as they take more than `most` percent of a
-    /// CPU, and puts back those that have been absent for long enough. Call it about once a second.
+    /// CPU, and puts back those that have been absent for long enough, `passed` after the last
+    /// look.
     pub(crate) fn guard_costs(
         &mut self,
         calls: &Calls,
         rates: &[(u32, CallRate)],
         most: u32,
-        now: Instant,
+        (now, passed): (Instant, Duration),
     ) -> Remarks {
-        let since = self.guarded_at.replace(now);
-        let Some(passed) = since.map(|before| now.duration_since(before)) else {
-            return Remarks::default();
-        };
         let called: HashMap<u32, u64> = rates.iter().map(|(id, rate)| (*id, rate.calls)).collect();
         let seen = self.functions.iter_mut().filter_map(|(id, limited)| {
             Some(Seen {
@@ -402,9 +398,9 @@ impl Limited {
             guarded.course.not_restored(now);
             return (None, 0);
         }
-        for place in &guarded.places {
-            let function = slice::from_ref(&place.function);
-            match calls.attach(&place.path, place.scope, function) {
+        for site in &guarded.sites {
+            let function = slice::from_ref(&site.function);
+            match calls.attach(&site.path, site.scope, function) {
                 Ok(probes) => self.probes.push(probes),
                 // The process may have ended.
                 Err(error) => tracing::debug!("{}: {error}", self.name),
@@ -493,7 +489,6 @@ mod tests {
         }
         // Its probes cannot be removed, because there are too many functions: that is told once.
         limiter.functions.get_mut(&7).unwrap().above = 0;
-        let now = Instant::now();
         let rates = |calls| {
             let dropped = calls / 2;
             [(
@@ -507,11 +502,7 @@ mod tests {
         };
         let mut all = Vec::new();
         for number in 1..5u32 {
-            all.extend(limiter.cool(
-                &rates(calls + u64::from(number) * 10 * busy),
-                50,
-                now + number * second,
-            ));
+            all.extend(limiter.cool(&rates(calls + u64::from(number) * 10 * busy), 50, second));
         }
         assert!(
             all.len() == 1 && all[0].contains("busy") && all[0].contains("only 2048 functions"),
