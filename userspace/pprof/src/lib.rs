@@ -1,4 +1,5 @@
-//! Writes pprof profiles: GPU time, work, copied bytes, calls, time in calls and in waits, by stack.
+//! Writes pprof profiles: by stack, GPU time, work, copied bytes, calls, and time in calls and in
+//! waits.
 //!
 //! `go tool pprof` and other tools read them ([`profile`]). A sample is a stack in a process, with
 //! all values; the process is a label. The innermost frame is a kernel, a kind of copy, or a

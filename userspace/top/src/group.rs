@@ -31,7 +31,7 @@ impl GroupBy {
         }
     }
 
-    /// The group of a process; `None` if it belongs to none, or nobody knows.
+    /// The group of a process; `None` if it belongs to none, or if that is unknown.
     pub(crate) fn name(self, identity: &Identity) -> Option<String> {
         match self {
             Self::Container => identity.container.as_ref().map(Container::label),
