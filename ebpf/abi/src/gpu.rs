@@ -302,12 +302,14 @@ shared! {
         /// Time just after the reading; ns, `CLOCK_BOOTTIME`.
         pub time: u64,
         /// Mean pause before readings like this one, ns: the time that it stands for. 0 for a
-        /// reading that was not made at a random moment, and stands for nothing.
+        /// reading that was not made at a random moment, and stands for nothing: one of a spell, or
+        /// the first or last one.
         pub stands_for: u64,
         /// The register, as read; 0 if it could not be read.
         pub register: u32,
         /// How much later than planned it was read, ns: when the reader has to wait for a
-        /// processor, the moment is not random.
+        /// processor, the moment is not random. For a reading of a spell, how long it took: the
+        /// register had this state at some moment within as many ns before `time`.
         pub late: u32,
     }
 }

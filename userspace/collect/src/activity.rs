@@ -4,10 +4,16 @@
 //! register tells whether anything runs. The share of random readings that find the GPU active is
 //! the share of time in which it is.
 //!
+//! Most of the time for readings goes to spells, which begin at random moments and read with short
+//! pauses, or with none while the GPU is at work. They see single kernels begin and end. While many
+//! packets are queued there are none: read indices say more then.
+//!
 //! Registers are read from the first submission of packets without completion signals on, until the
 //! GPUs are idle and nothing has been submitted for [`LINGER`]: no idle GPU is kept awake. The
 //! recorder learns of submissions with a delay, so the first work after a pause may be over before
 //! the first reading. The records say when readings began and ended.
+
+use std::time::Duration;
 
 use gputrace_abi::{
     gpu::{ACTIVITY_SIZE, Activity, activity},
@@ -18,17 +24,21 @@ use gputrace_kfd::{
     activity::{ActivityError, Reading, Register},
 };
 
+use self::spell::{Seen, Spell};
 use crate::{
     header::header,
     looks::{Account, Random, WINDOW},
 };
 
+mod spell;
+
 /// How long readings go on after the last submission, ns: a multiple of the time in which the
 /// recorder learns of one.
 const LINGER: u64 = 250_000_000;
 
-/// Least share of the budget for looks that readings may take.
-const SHARE: f64 = 0.3;
+/// Least share of the budget for looks that readings may take, and while many packets are queued.
+const SHARE: f64 = 0.7;
+const SHARE_QUEUED: f64 = 0.3;
 
 /// Share of what looks leave of their budget that readings may take.
 const SHARE_OF_REST: f64 = 0.8;
@@ -38,6 +48,9 @@ const FASTEST: u64 = 500_000;
 
 /// Shortest mean pause while many packets are queued, ns: read indices say more then.
 const WHILE_QUEUED: u64 = 10_000_000;
+
+/// Share of the time for readings that spells take, while there are any.
+const SPELLS: f64 = 0.7;
 
 /// Assumed cost of a reading before one was measured, ns of processor time.
 const FIRST_COST: f64 = 30_000.0;
@@ -61,6 +74,8 @@ pub(crate) trait Registers {
     fn open(&self, minor: u32) -> Result<Self::Open, ActivityError>;
     /// Reads it.
     fn read(open: &Self::Open) -> Result<Reading, ActivityError>;
+    /// Waits for this long, ns.
+    fn pause(open: &Self::Open, ns: u64);
 }
 
 impl Registers for Paths {
@@ -72,6 +87,10 @@ impl Registers for Paths {
 
     fn read(open: &Register) -> Result<Reading, ActivityError> {
         open.read()
+    }
+
+    fn pause(_: &Register, ns: u64) {
+        std::thread::sleep(Duration::from_nanos(ns));
     }
 }
 
@@ -96,6 +115,15 @@ pub(crate) struct Readings<R: Registers> {
     due: u64,
     /// The mean of the pauses from which the present one was drawn.
     period: u64,
+    spells: Account,
+    /// When the next spell is due, ns.
+    spell_due: u64,
+    /// How many spells there were: GPUs take turns.
+    spells_made: usize,
+    /// A spell that is over, whose last kernel still runs, and when to read next, ns.
+    followed: Option<(Spell, u64)>,
+    /// Whether the last tick was part of a spell, whose cost includes that of planned readings.
+    is_spell: bool,
 }
 
 impl<R: Registers> Readings<R> {
@@ -111,6 +139,11 @@ impl<R: Registers> Readings<R> {
             random: Random::new(seed),
             due: 0,
             period: FASTEST,
+            spells: Account::new(spell::BUSY as f64),
+            spell_due: 0,
+            spells_made: 0,
+            followed: None,
+            is_spell: false,
         }
     }
 
@@ -133,7 +166,9 @@ impl<R: Registers> Readings<R> {
                 // Not at a random moment: it follows the program's work.
                 into.extend_from_slice(&record(gpu, now, NOT_PLANNED, (activity::BEGIN, 0)));
                 if self.watched.is_empty() {
-                    self.plan(now, 0, false);
+                    let how = Circumstances::default();
+                    self.plan(now, how);
+                    self.plan_spell(now, how);
                 }
                 self.watched.push(Watched {
                     gpu,
@@ -153,7 +188,9 @@ impl<R: Registers> Readings<R> {
 
     /// When the next reading is due, if there will be one; ns.
     pub(crate) fn due(&self) -> Option<u64> {
-        (!self.watched.is_empty()).then_some(self.due)
+        let followed = self.followed.as_ref().map(|(_, due)| *due);
+        let spell = followed.unwrap_or(self.spell_due);
+        (!self.watched.is_empty()).then_some(self.due.min(spell))
     }
 
     /// Reads if that is due. `spent` is the processor time that looks and readings took in the last
@@ -167,19 +204,39 @@ impl<R: Registers> Readings<R> {
         into: &mut Vec<u8>,
     ) -> bool {
         let began = clock();
-        if self.watched.is_empty() || began < self.due {
+        if self.watched.is_empty() {
+            self.followed = None;
             return false;
         }
+        let how = Circumstances { spent, is_queued };
+        let mut has_read = false;
+        self.is_spell = false;
+        if let Some((spell, _)) = self.followed.take_if(|(_, due)| *due <= began) {
+            self.follow(spell, &clock, into);
+            self.is_spell = true;
+        } else if self.followed.is_none() && self.spell_due <= began {
+            if !is_queued && self.affords_spells(began, how) {
+                self.spell(how, &clock, into);
+                self.is_spell = true;
+            }
+            self.plan_spell(clock(), how);
+        }
+        if self.due <= clock() {
+            self.read(how, &clock, into);
+            has_read = true;
+        }
+        has_read || self.is_spell
+    }
+
+    /// Reads all registers, as planned.
+    fn read(&mut self, how: Circumstances, clock: &impl Fn() -> u64, into: &mut Vec<u8>) {
+        let began = clock();
         let plan = Planned {
             period: self.period,
             late: began.saturating_sub(self.due),
         };
         self.watched.retain(|watched| {
-            let (state, register) = match R::read(&watched.open) {
-                Err(_) => (activity::REFUSED, 0),
-                Ok(reading) if reading.is_active() => (activity::ACTIVE, reading.register),
-                Ok(reading) => (activity::IDLE, reading.register),
-            };
+            let (state, register) = watched.read();
             let mut add = |plan, state| {
                 into.extend_from_slice(&record(watched.gpu, clock(), plan, (state, register)));
             };
@@ -190,27 +247,148 @@ impl<R: Registers> Readings<R> {
             }
             !(state == activity::REFUSED || state == activity::IDLE && is_over)
         });
-        self.plan(began, spent, is_queued);
-        true
+        self.plan(began, how);
+    }
+
+    /// Reads one register for the length of a spell. Readings that are due meanwhile are made, too.
+    fn spell(&mut self, how: Circumstances, clock: &impl Fn() -> u64, into: &mut Vec<u8>) {
+        let turn = self.spells_made % self.watched.len().max(1);
+        self.spells_made = self.spells_made.wrapping_add(1);
+        let Some(gpu) = self.watched.get(turn).map(|watched| watched.gpu) else {
+            return;
+        };
+        let mut spell = Spell::new(gpu);
+        let mut now = clock();
+        let over = now.saturating_add(spell::LENGTH);
+        // The time without pauses.
+        let mut busy = 0;
+        loop {
+            let began = now;
+            // A planned reading may have found that the GPU refuses now, or that it is idle for long.
+            let Some(watched) = self.watched.iter().find(|watched| watched.gpu == gpu) else {
+                break;
+            };
+            let goes_on = watched.read_into(&mut spell, clock, into);
+            now = clock();
+            busy += now.saturating_sub(began);
+            if !goes_on || now >= over || busy >= spell::BUSY {
+                break;
+            }
+            if now >= self.due {
+                self.read(how, clock, into);
+            } else if let Some(pause) = spell.pause() {
+                R::pause(&watched.open, pause.min(self.due - now));
+                let since = std::mem::replace(&mut now, clock());
+                spell.paused(now.saturating_sub(since));
+            }
+        }
+        self.go_on(spell, now, into);
+    }
+
+    /// Reads the register of a spell that is over, but whose last kernel still ran.
+    fn follow(&mut self, mut spell: Spell, clock: &impl Fn() -> u64, into: &mut Vec<u8>) {
+        let mut watched = self.watched.iter();
+        if let Some(watched) = watched.find(|watched| watched.gpu == spell.gpu) {
+            watched.read_into(&mut spell, clock, into);
+            self.go_on(spell, clock(), into);
+        }
+    }
+
+    /// Follows the kernel that runs at the end of a spell, or ends the spell.
+    fn go_on(&mut self, spell: Spell, now: u64, into: &mut Vec<u8>) {
+        match spell.follow(now) {
+            Some(due) => self.followed = Some((spell, due)),
+            None => {
+                let gpu = spell.gpu;
+                spell.end(|seen| into.extend_from_slice(&of_spell(gpu, seen)));
+            }
+        }
     }
 
     /// Notes what a reading cost, ns of processor time.
     pub(crate) fn spent(&mut self, now: u64, cost: u64) {
-        self.account.spend(now, cost);
-        self.account.learn(cost, 1, false);
+        if self.is_spell {
+            self.spells.spend(now, cost);
+            if self.followed.is_none() {
+                self.spells.learn(cost, 1, false);
+            }
+        } else {
+            self.account.spend(now, cost);
+            self.account.learn(cost, 1, false);
+        }
+    }
+
+    /// The processor time that readings and spells may take in a window, ns.
+    fn allowance(&mut self, now: u64, how: Circumstances) -> f64 {
+        self.account.forget(now);
+        self.spells.forget(now);
+        let own = self.account.in_window + self.spells.in_window;
+        let by_looks = how.spent.saturating_sub(own) as f64;
+        let least = if how.is_queued { SHARE_QUEUED } else { SHARE };
+        let rest = (self.budget - by_looks) * SHARE_OF_REST;
+        rest.max(self.budget * least)
+    }
+
+    /// Whether another spell may be made.
+    fn affords_spells(&mut self, now: u64, how: Circumstances) -> bool {
+        let allowance = self.allowance(now, how) * SPELLS;
+        self.spells.in_window as f64 + spell::BUSY as f64 <= allowance
     }
 
     /// Plans the next reading: at a random moment, half a period to one and a half from now.
-    fn plan(&mut self, now: u64, spent: u64, is_queued: bool) {
-        self.account.forget(now);
-        let by_looks = spent.saturating_sub(self.account.in_window) as f64;
-        let rest = (self.budget - by_looks) * SHARE_OF_REST;
-        let allowance = rest.max(self.budget * SHARE);
+    fn plan(&mut self, now: u64, how: Circumstances) {
+        let share = if how.is_queued { 1.0 } else { 1.0 - SPELLS };
+        let allowance = self.allowance(now, how) * share;
         let sustained = self.account.cost * WINDOW as f64 / allowance.max(1.0);
-        let fastest = if is_queued { WHILE_QUEUED } else { FASTEST };
+        let fastest = if how.is_queued { WHILE_QUEUED } else { FASTEST };
         self.period = (sustained as u64).max(fastest);
         self.due = now.saturating_add(self.random.jittered(self.period));
     }
+
+    /// Plans the next spell in the same way.
+    fn plan_spell(&mut self, now: u64, how: Circumstances) {
+        let allowance = self.allowance(now, how) * SPELLS;
+        let sustained = self.spells.cost * WINDOW as f64 / allowance.max(1.0);
+        self.spell_due = now.saturating_add(self.random.jittered(sustained as u64));
+    }
+}
+
+impl<R: Registers> Watched<R> {
+    /// What the register shows: the state, and the register.
+    fn read(&self) -> (u32, u32) {
+        match R::read(&self.open) {
+            Err(_) => (activity::REFUSED, 0),
+            Ok(reading) if reading.is_active() => (activity::ACTIVE, reading.register),
+            Ok(reading) => (activity::IDLE, reading.register),
+        }
+    }
+
+    /// Makes a reading of a spell. Returns whether the spell may go on.
+    fn read_into(&self, spell: &mut Spell, clock: impl Fn() -> u64, into: &mut Vec<u8>) -> bool {
+        let before = clock();
+        let (state, register) = self.read();
+        if state == activity::REFUSED {
+            return false;
+        }
+        let seen = Seen {
+            before,
+            after: clock(),
+            state,
+            register,
+        };
+        spell.take(seen, |seen| {
+            into.extend_from_slice(&of_spell(self.gpu, seen));
+        })
+    }
+}
+
+/// What decides when readings are due.
+#[derive(Clone, Copy, Default)]
+struct Circumstances {
+    /// The processor time that looks and readings took in the last window, ns.
+    spent: u64,
+    /// Whether queues are known to hold many packets.
+    is_queued: bool,
 }
 
 /// When a reading was planned.
@@ -224,6 +402,15 @@ struct Planned {
 
 /// Of readings that are not made at random moments.
 const NOT_PLANNED: Planned = Planned { period: 0, late: 0 };
+
+/// The record of a spell's reading, which stands for nothing.
+fn of_spell(gpu: Gpu, seen: Seen) -> [u8; ACTIVITY_SIZE] {
+    let took = Planned {
+        period: 0,
+        late: seen.after.saturating_sub(seen.before),
+    };
+    record(gpu, seen.after, took, (seen.state, seen.register))
+}
 
 /// The record of a reading.
 fn record(

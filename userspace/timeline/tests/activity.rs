@@ -1,4 +1,6 @@
-//! Readings of whether a GPU is at work.
+//! Readings of whether a GPU is at work, and the durations of kernels that they show.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::io::Cursor;
 
@@ -10,12 +12,14 @@ use gputrace_capture::{CaptureReader, meta::Recording};
 use gputrace_timeline::{
     Timeline,
     event::Event,
-    gpu::ActivityState,
+    gpu::{ActivityState, GpuTime, KernelClass, Told},
     synthetic::{
         Synthetic,
-        gpu::{GPU_NODE, agents},
+        gpu::{GPU_NODE, agents, packet, queue},
     },
 };
+
+const US: u64 = 1_000;
 
 fn reading(gpu_id: u32, time: u64, state: u32) -> Activity {
     Activity {
@@ -74,4 +78,82 @@ fn readings_come_in_order_with_the_node_of_their_gpu() {
             (node, 500, ActivityState::End),
         ]
     );
+}
+
+/// A reading of a spell: the register had this state between 2 us before `time` and then.
+fn of_spell(time: u64, state: u32) -> Activity {
+    Activity {
+        stands_for: 0,
+        late: 2_000,
+        ..reading(GPU_NODE, time, state)
+    }
+}
+
+/// The classes and the times of dispatches of a program that launches a kernel of 100 us each ms.
+/// The register was read around each of them; with `others`, another process's kernels ran in
+/// between.
+fn launches(others: bool) -> (Vec<KernelClass>, Vec<GpuTime>) {
+    let mut capture = Synthetic::new(&Recording::default());
+    for agent in agents() {
+        capture.meta(agent);
+    }
+    capture.meta(queue());
+    capture.record(&reading(GPU_NODE, 500 * US, activity::BEGIN));
+    for index in 0..40 {
+        let launch = (1 + index) * 1_000 * US;
+        let mut packet = packet(index, launch, 0);
+        packet.read_index = index;
+        capture.record(&packet);
+        let mut edges = vec![(launch + 6 * US, launch + 106 * US)];
+        if others {
+            edges.push((launch + 500 * US, launch + 600 * US));
+        }
+        for (begin, end) in edges {
+            for (time, state) in [
+                (begin - 200 * US, activity::IDLE),
+                (begin - US, activity::IDLE),
+                (begin + US, activity::ACTIVE),
+                (end - US, activity::ACTIVE),
+                (end + US, activity::IDLE),
+                (end + 100 * US, activity::IDLE),
+            ] {
+                capture.record(&of_spell(time, state));
+            }
+        }
+    }
+    let reader = CaptureReader::new(Cursor::new(capture.bytes())).unwrap();
+    let (mut classes, mut times) = (Vec::new(), Vec::new());
+    for event in Timeline::new(reader).unwrap() {
+        match event.unwrap() {
+            Event::KernelClass(class) => classes.push(*class),
+            Event::Dispatch(dispatch) => times.push(dispatch.time),
+            Event::Activity(one) => assert_eq!(one.state, ActivityState::Begin, "{one:?}"),
+            _ => {}
+        }
+    }
+    (classes, times)
+}
+
+#[test]
+fn kernels_that_the_register_saw_have_a_mean() {
+    let (classes, times) = launches(false);
+    assert_eq!(classes.len(), 1);
+    let mean = classes[0].mean.unwrap();
+    assert_eq!((classes[0].told, classes[0].count), (Told::Apart, 40));
+    assert!((mean.value - 100_000.0).abs() <= 1_000.0, "{mean:?}");
+    assert!((3_000.0..4_000.0).contains(&mean.error), "{mean:?}");
+    // All but the last two had ended when the doorbell after the next one rang.
+    for time in &times[..38] {
+        let length = time.drawn_end().unwrap() - time.drawn_begin().unwrap();
+        assert!(length.abs_diff(100 * US) <= US, "{time:?}");
+        // What the register shows is no proof.
+        let latest = time.end_window.latest.unwrap();
+        assert!(latest - time.end_window.earliest >= 1_000 * US, "{time:?}");
+    }
+}
+
+#[test]
+fn nothing_is_said_of_a_gpu_that_others_use() {
+    let (classes, _) = launches(true);
+    assert_eq!((classes[0].told, classes[0].mean), (Told::Unseen, None));
 }

@@ -27,6 +27,8 @@
 //! * Where looks bound single durations closely, a class with two lengths shows itself (`lengths`).
 //! * In which steps hardware reports the index is found out from the changes (`step`).
 //!
+//! Apart from all this, `durations` has the mean of single durations that were seen whole.
+//!
 //! Memory and time are bounded by the number of classes. At most [`MOST_CLASSES`] are followed;
 //! further classes are reported as unseen.
 //!
@@ -36,6 +38,7 @@ mod balance;
 mod blocks;
 mod chain;
 mod doorbell;
+mod durations;
 mod interval;
 mod lengths;
 mod model;
@@ -48,6 +51,7 @@ mod tomograph;
 mod types;
 
 pub use self::{
+    durations::Durations,
     lengths::Lengths,
     tomograph::Tomograph,
     types::{Class, Exact, Look, Mean, Packet, Task, Told},

@@ -10,6 +10,7 @@ use super::{
     packet::{Aql, Kind},
     queue::{Inserted, Queue},
     signal::User,
+    witness::{Does, Submitted},
 };
 use crate::model::{
     event::Event,
@@ -115,7 +116,26 @@ impl Work {
             self.dispatches += 1;
             slot.dispatch = self.dispatches;
         }
+        let does = if packet.flags & (packet_flags::UNWITNESSED | packet_flags::OVERTAKEN) != 0 {
+            Does::Other
+        } else if slot.kind != Kind::Other {
+            Does::Kernel
+        } else if slot.aql.only_waits() {
+            Does::Nothing
+        } else {
+            Does::Other
+        };
         let (signal, is_open) = (slot.aql.signal(), slot.open);
+        let node = queue.info.node_id.or_else(|| self.knowledge.only_node());
+        if let Some(node) = node {
+            let packet = Submitted {
+                time: packet.time,
+                queue: number,
+                index: packet.index,
+                does,
+            };
+            self.means.submitted(node, packet);
+        }
         if is_open {
             let user = User::Packet {
                 queue: number,

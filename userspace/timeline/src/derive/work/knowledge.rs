@@ -287,6 +287,11 @@ impl Knowledge {
         gpus.all(|gpu_id| gpu_id == 0).then_some(first)
     }
 
+    /// Topology node of the only GPU, if there is exactly one.
+    pub(crate) fn only_node(&self) -> Option<u32> {
+        self.node_of_gpu(self.only_gpu()?)
+    }
+
     /// Topology node of the GPU with this KFD id.
     pub(crate) fn node_of_gpu(&self, gpu_id: u32) -> Option<u32> {
         let mut agents = self.agents().iter().map(|info| &info.agent);

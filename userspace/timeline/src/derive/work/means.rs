@@ -4,11 +4,12 @@ use std::collections::HashMap;
 
 use foldhash::fast::RandomState;
 use gputrace_abi::gpu::{self, QueueState, queue_reason};
-use gputrace_tomography::{Exact, Lengths, Look, Packet, Task, Tomograph};
+use gputrace_tomography::{Durations, Exact, Lengths, Look, Packet, Task, Tomograph};
 
 use super::{
     packet::Kind,
     queue::{Settled, Slot},
+    witness::{Ran, Reading, Submitted, Took, Witness},
 };
 use crate::model::gpu::{KernelClass, Mean, QueueInfo, Told};
 
@@ -34,6 +35,8 @@ struct Class {
     shortest: Option<u64>,
     told: gputrace_tomography::Told,
     lengths: Option<Lengths>,
+    /// Durations that the GPU's status register showed.
+    durations: Durations,
 }
 
 /// What is known of a dispatch's class.
@@ -67,6 +70,8 @@ pub(crate) struct Means {
     tomographs: HashMap<(u32, Option<u32>), Tomograph, RandomState>,
     /// Paces by queue, filled at the end of the first pass.
     paces: HashMap<u32, Pace, RandomState>,
+    /// What status registers show, by node.
+    witnesses: HashMap<u32, Witness, RandomState>,
     /// Whether any dispatch lacks exact times.
     has_inexact: bool,
     /// Whether the first pass is over. The second pass brings the same evidence again, which must
@@ -108,6 +113,29 @@ impl Means {
         }
     }
 
+    /// From now on, the status register of the GPU at this node may be read.
+    pub(crate) fn watch(&mut self, node: u32) {
+        self.witnesses.entry(node).or_default();
+    }
+
+    /// A packet was submitted to a queue of the GPU at this node.
+    pub(crate) fn submitted(&mut self, node: u32, packet: Submitted) {
+        if self.is_complete {
+            return;
+        }
+        if let Some(witness) = self.witnesses.get_mut(&node) {
+            witness.submitted(packet);
+        }
+    }
+
+    /// Takes a reading of a status register. Returns what the GPU ran until then, if that shows.
+    pub(crate) fn read(&mut self, node: u32, reading: Reading) -> Option<Ran> {
+        if self.is_complete {
+            return None;
+        }
+        self.witnesses.get_mut(&node)?.read(reading)
+    }
+
     /// Adds a packet about which nothing more can become known. Returns its class if it is a
     /// dispatch.
     pub(crate) fn packet(
@@ -130,6 +158,11 @@ impl Means {
                 .map(|latest| latest.saturating_sub(begin.earliest));
             known.shortest = known.shortest.into_iter().chain(within).min();
             self.has_inexact |= evidence.exact.is_none();
+            match slot.took {
+                Some(Took::Within(least, most)) => known.durations.add(least, most),
+                Some(Took::TooLong | Took::TooShort) => known.durations.add_cut(),
+                None => {}
+            }
         }
         let packet = Packet {
             index: settled.index,
@@ -156,10 +189,7 @@ impl Means {
         let told = if self.is_complete {
             known.told
         } else {
-            let key = (known.key.pid, known.key.node_id);
-            self.tomographs
-                .get(&key)
-                .map_or(known.told, |tomograph| tomograph.told(class))
+            self.told(known, class)
         };
         let mean = match told {
             gputrace_tomography::Told::Apart(mean) => Some(mean),
@@ -171,6 +201,24 @@ impl Means {
             lengths: known.lengths,
             shortest: known.shortest,
         })
+    }
+
+    /// What is known of a class so far. Read indices show all its dispatches, so they come first;
+    /// the status register shows some, but also where nothing waits after a kernel.
+    fn told(&self, known: &Class, number: u32) -> gputrace_tomography::Told {
+        use gputrace_tomography::Told;
+        let key = (known.key.pid, known.key.node_id);
+        let told = self.tomographs.get(&key).map(|one| one.told(number));
+        let told = told.unwrap_or(known.told);
+        let witness = || known.key.node_id.and_then(|node| self.witnesses.get(&node));
+        match told {
+            Told::Apart(_) => told,
+            Told::Mixed | Told::Unseen => known
+                .durations
+                .mean()
+                .filter(|_| witness().is_some_and(Witness::is_alone))
+                .map_or(told, Told::Apart),
+        }
     }
 
     /// The timing properties of a queue.
@@ -199,15 +247,17 @@ impl Means {
         for queue in queues {
             self.paces.insert(queue.number, self.pace(queue));
         }
-        for (class, number) in self.classes.iter_mut().zip(0..) {
+        let mut classes = std::mem::take(&mut self.classes);
+        for (class, number) in classes.iter_mut().zip(0..) {
+            class.told = self.told(class, number);
             let key = (class.key.pid, class.key.node_id);
-            if let Some(tomograph) = self.tomographs.get(&key) {
-                class.told = tomograph.told(number);
-                class.lengths = tomograph.lengths(number);
-            }
+            let tomograph = self.tomographs.get(&key);
+            class.lengths = tomograph.and_then(|one| one.lengths(number));
         }
+        self.classes = classes;
         self.is_complete = true;
         self.tomographs = HashMap::default();
+        self.witnesses = HashMap::default();
     }
 
     /// The classes, to be emitted as events; none if all times are exact.
@@ -273,6 +323,7 @@ impl Means {
             shortest: None,
             told: gputrace_tomography::Told::Unseen,
             lengths: None,
+            durations: Durations::default(),
         });
         Some(number)
     }

@@ -40,6 +40,7 @@ mod scout;
 mod scratch;
 mod signal;
 mod slots;
+mod witness;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 
@@ -340,10 +341,7 @@ impl Work {
                 Item::Copy(copy) => self.copy(copy, events),
                 Item::Queue(state) => self.queue_state(state, events),
                 Item::Scratch(state) => self.scratch_state(state, events),
-                Item::Activity(reading) => {
-                    let node_id = self.knowledge.node_of_gpu(reading.gpu_id);
-                    events.extend(activity::event(reading, node_id));
-                }
+                Item::Activity(reading) => self.activity(reading, events),
                 Item::Ring(ring) => self.ring(ring),
                 Item::Placement(change) => self.places.change(change, &self.knowledge),
                 Item::Restart { time, pid } => self.restart(*time, *pid, events),

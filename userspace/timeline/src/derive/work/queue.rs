@@ -26,6 +26,7 @@ use crate::{
         gaps::Gaps,
         packet::{Aql, Kind},
         slots::Slots,
+        witness::Took,
     },
     model::gpu::{GpuTime, Origin, QueueInfo},
 };
@@ -68,6 +69,8 @@ pub(crate) struct Slot {
     /// Whether its signal may still provide information.
     pub(crate) open: bool,
     pub(crate) evidence: Evidence,
+    /// How long it ran, if the GPU's status register showed that.
+    pub(crate) took: Option<Took>,
     /// When it was last seen not yet taken, i.e. with a valid header.
     untaken: Option<u64>,
     /// Whether its own doorbell may still ring. If it never does, the packet was either announced
@@ -329,6 +332,7 @@ impl Queue {
                 consumed: self.samples.get(sample).map(|(_, time)| *time),
                 ..Evidence::default()
             },
+            took: None,
             untaken: aql.has_type().then_some(time),
             before_doorbell,
             losses,
