@@ -2,14 +2,54 @@
 
 use std::{collections::HashMap, path::Path};
 
-use gputrace_abi::domain::Domain;
-use gputrace_capture::{CaptureReader, Meta, ReadError, ledger::Ledger};
+use gputrace_abi::{
+    domain::Domain,
+    gpu::{Activity, activity},
+    record::kind,
+};
+use gputrace_capture::{
+    Block, CaptureReader, Meta, ReadError,
+    ledger::Ledger,
+    records::{self, RawRecord},
+};
 use gputrace_kfd::clock::{ClockModel, HostTime, Window};
 use gputrace_timeline::{
     Timeline,
     event::Event,
     gpu::{Copy, Dispatch, KernelInfo, QueueInfo, clock_sample},
 };
+use zerocopy::FromBytes as _;
+
+/// A reading of a GPU's status register in a spell of readings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Reading {
+    /// Times before and after it, ns.
+    pub(crate) before: u64,
+    pub(crate) after: u64,
+    /// Whether the GPU was at work.
+    pub(crate) is_active: bool,
+}
+
+impl Reading {
+    /// The reading in a record, with KFD's id of the GPU.
+    fn of(raw: RawRecord<'_>) -> Option<(u32, Self)> {
+        if raw.header.kind != kind::ACTIVITY {
+            return None;
+        }
+        let reading = Activity::read_from_bytes(raw.bytes).ok()?;
+        let is_active = match reading.state {
+            activity::ACTIVE => true,
+            activity::IDLE => false,
+            _ => return None,
+        };
+        let one = Self {
+            before: reading.time.saturating_sub(reading.late.into()),
+            after: reading.time,
+            is_active,
+        };
+        (reading.stands_for == 0).then_some((reading.gpu_id, one))
+    }
+}
 
 /// A recording of the program.
 #[derive(Debug, Default)]
@@ -27,6 +67,8 @@ pub(crate) struct Recording {
     pub(crate) clock: ClockModel,
     /// Number of samples of that clock.
     pub(crate) samples: usize,
+    /// Readings of that GPU's status register, in order of time.
+    pub(crate) readings: Vec<Reading>,
     /// The final account.
     pub(crate) ledger: Option<Ledger>,
     /// Whether the capture is complete and has an end.
@@ -37,7 +79,7 @@ impl Recording {
     /// Reads the data about process `pid` and the GPU of topology node `node`.
     pub(crate) fn read(path: &Path, pid: u32, node: u32) -> Result<Self, ReadError> {
         let mut recording = Self::default();
-        recording.read_clock(path, node)?;
+        recording.read_gpu(path, node)?;
         let mut queues: HashMap<u32, QueueInfo> = HashMap::new();
         let mut ended = false;
         let mut timeline = Timeline::open(path)?;
@@ -75,19 +117,27 @@ impl Recording {
         Ok(recording)
     }
 
-    fn read_clock(&mut self, path: &Path, node: u32) -> Result<(), ReadError> {
-        let (mut gpu_id, mut samples) = (0, Vec::new());
+    /// Reads what is known of a GPU by itself: its clock and its status register.
+    fn read_gpu(&mut self, path: &Path, node: u32) -> Result<(), ReadError> {
+        let (mut gpu_id, mut samples, mut readings) = (0, Vec::new(), Vec::new());
         let mut reader = CaptureReader::open(path)?;
-        while let Some(meta) = reader.next_meta()? {
-            match meta {
-                Meta::Agent(agent) if agent.node_id == node => gpu_id = agent.gpu_id,
-                Meta::GpuClock(clock) => samples.push(clock_sample(&clock)),
+        while let Some(block) = reader.next_block()? {
+            match block {
+                Block::Meta(Meta::Agent(agent)) if agent.node_id == node => gpu_id = agent.gpu_id,
+                Block::Meta(Meta::GpuClock(clock)) => samples.push(clock_sample(&clock)),
+                Block::Records(run) => {
+                    let records = records::split(run).flatten();
+                    readings.extend(records.filter_map(Reading::of));
+                }
                 _ => {}
             }
         }
         samples.retain(|sample| sample.gpu_id == gpu_id);
         self.samples = samples.len();
         self.clock = ClockModel::new(gpu_id, samples);
+        let readings = readings.into_iter().filter(|(gpu, _)| *gpu == gpu_id);
+        self.readings = readings.map(|(_, reading)| reading).collect();
+        self.readings.sort_by_key(|reading| reading.after);
         Ok(())
     }
 

@@ -14,6 +14,7 @@ mod dispatches;
 mod estimates;
 mod evidence;
 mod queue;
+mod register;
 mod times;
 
 use gputrace_abi::counters::DropReason;
@@ -38,6 +39,7 @@ pub(crate) fn rows(mode: Mode, said: &[Said], recording: &Recording) -> Vec<Row>
         rows.extend(dispatches::rows(&evidence));
         rows.extend(times::rows(&evidence));
         rows.extend(queue::rows(&evidence));
+        rows.push(register::row(&evidence));
         rows.push(scratch(&evidence));
     }
     rows.extend(copies::rows(&evidence));

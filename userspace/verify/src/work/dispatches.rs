@@ -24,6 +24,9 @@ const ROOM: usize = 4096;
 const SIGNALS: usize = 8;
 /// Pause between dispatches, in parts that have pauses.
 const PAUSE: Duration = Duration::from_millis(2);
+/// How often kernels are launched with gaps between them: long enough for the status register to be
+/// read several times meanwhile.
+const GAPS: usize = 100;
 /// Duration of the stream for estimates, which need a second of it.
 const STREAM: Duration = Duration::from_secs(2);
 /// Number of ticks that the first dispatch spins, before the clock's frequency is known.
@@ -138,7 +141,7 @@ impl<'a> Dispatcher<'a> {
                 Ok(())
             }
             Part::Gaps => {
-                for _ in 0..24 {
+                for _ in 0..GAPS {
                     let kernels = self.kernels(2);
                     self.batch(machine, part, &kernels, 1, false)?;
                     std::thread::sleep(PAUSE);
