@@ -8,6 +8,7 @@ use std::{
 use gputrace_abi::domain::Domain;
 use gputrace_files::kernel;
 use gputrace_kfd::{
+    activity::{ActivityError, Register},
     clock::{ClockError, Sampler},
     metrics::{GpuPlace, gpu_readings, places},
     smi::SmiReader,
@@ -51,6 +52,7 @@ pub(super) fn driver(machine: &Machine, verdict: Verdict) -> Section {
     for gpu in places(&topology) {
         section.push(events(machine, &gpu));
         section.push(counters(machine, &gpu));
+        section.push(register(machine, &gpu));
     }
     section
 }
@@ -197,6 +199,31 @@ fn counters(machine: &Machine, gpu: &GpuPlace) -> Check {
             Check::warning(name, "none", "--counters has nothing to show for this GPU")
         }
         None => Check::ok(name, found, "--counters shows them"),
+    }
+}
+
+/// Reads the status register, unless that would wake the GPU.
+fn register(machine: &Machine, gpu: &GpuPlace) -> Check {
+    const WITHOUT: &str = "programs that launch a kernel now and then have no mean durations \
+        after attaching, and GPU use is a wide range";
+    let name = format!("status register of GPU {}", gpu.gpu_id);
+    if gpu_readings(&machine.paths, gpu).asleep {
+        return Check::ok(
+            name,
+            "the GPU is asleep and was not woken",
+            "it is read while kernels run",
+        );
+    }
+    match Register::open(&machine.paths, gpu.drm_render_minor) {
+        Ok(register) => Check::ok(
+            name,
+            format!("read through {}", register.path().display()),
+            "it shows when kernels end; `gputrace verify` checks how well",
+        ),
+        Err(error @ ActivityError::Open { .. }) => {
+            Check::warning(name, error.to_string(), WITHOUT).next(more_rights("doctor"))
+        }
+        Err(error) => Check::warning(name, error.to_string(), WITHOUT),
     }
 }
 
