@@ -301,15 +301,16 @@ shared! {
         pub state: u32,
         /// Time just after the reading; ns, `CLOCK_BOOTTIME`.
         pub time: u64,
-        /// Mean pause before readings like this one, ns: the time that it stands for. 0 for a
-        /// reading that was not made at a random moment, and stands for nothing: one of a spell, or
-        /// the first or last one.
+        /// Mean pause before readings or spells like this one, ns: the time that it stands for. 0
+        /// for a reading that stands for nothing: one of a spell, or the first or last one.
         pub stands_for: u64,
-        /// The register, as read; 0 if it could not be read.
+        /// The register, as read; 0 if it could not be read. Of a spell that is over, the share of
+        /// its time in which the GPU was active, millionths.
         pub register: u32,
         /// How much later than planned it was read, ns: when the reader has to wait for a
         /// processor, the moment is not random. For a reading of a spell, how long it took: the
-        /// register had this state at some moment within as many ns before `time`.
+        /// register had this state at some moment within as many ns before `time`. Of a spell that
+        /// is over, the share of its time in which the reader was interrupted, millionths.
         pub late: u32,
     }
 }
@@ -326,6 +327,8 @@ pub mod activity {
     pub const END: u32 = 3;
     /// The register cannot be read, so that nothing more is known.
     pub const REFUSED: u32 = 4;
+    /// A spell of readings is over.
+    pub const SPELL: u32 = 5;
 }
 
 /// The mark of ROCr's `core::SharedSignal`: its field `id`. That object has the stamps of SDMA

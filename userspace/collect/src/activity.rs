@@ -1,12 +1,12 @@
 //! Reads whether the GPUs are at work, at random moments while they may be.
 //!
 //! A queue shows when the GPU takes a packet, but not when the last one ends. The GPU's own status
-//! register tells whether anything runs. The share of random readings that find the GPU active is
-//! the share of time in which it is.
+//! register tells whether anything runs.
 //!
-//! Most of the time for readings goes to spells, which begin at random moments and read with short
-//! pauses, or with none while the GPU is at work. They see single kernels begin and end. While many
-//! packets are queued there are none: read indices say more then.
+//! At random moments begin *spells*: readings with short pauses, or with none while the GPU is at
+//! work. They see single kernels begin and end. The share of their time in which the GPU is active
+//! is, on average, the share of all time. While many packets are queued there are single readings
+//! instead, and few: read indices say more then.
 //!
 //! Registers are read from the first submission of packets without completion signals on, until the
 //! GPUs are idle and nothing has been submitted for [`LINGER`]: no idle GPU is kept awake. The
@@ -37,7 +37,7 @@ mod spell;
 const LINGER: u64 = 250_000_000;
 
 /// Least share of the budget for looks that readings may take, and while many packets are queued.
-const SHARE: f64 = 0.7;
+const SHARE: f64 = 0.6;
 const SHARE_QUEUED: f64 = 0.3;
 
 /// Share of what looks leave of their budget that readings may take.
@@ -49,8 +49,8 @@ const FASTEST: u64 = 500_000;
 /// Shortest mean pause while many packets are queued, ns: read indices say more then.
 const WHILE_QUEUED: u64 = 10_000_000;
 
-/// Share of the time for readings that spells take, while there are any.
-const SPELLS: f64 = 0.7;
+/// There are spells if readings may take the time of this many a second.
+const FEWEST_SPELLS: f64 = 4.0;
 
 /// Assumed cost of a reading before one was measured, ns of processor time.
 const FIRST_COST: f64 = 30_000.0;
@@ -110,20 +110,32 @@ pub(crate) struct Readings<R: Registers> {
     watched: Vec<Watched<R>>,
     /// Processor time that looks and readings may take in a window, ns.
     budget: f64,
-    account: Account,
+    /// Costs of single readings, and of spells.
+    singles: Account,
+    spells: Account,
     random: Random,
     due: u64,
     /// The mean of the pauses from which the present one was drawn.
     period: u64,
-    spells: Account,
-    /// When the next spell is due, ns.
-    spell_due: u64,
     /// How many spells there were: GPUs take turns.
     spells_made: usize,
     /// A spell that is over, whose last kernel still runs, and when to read next, ns.
     followed: Option<(Spell, u64)>,
-    /// Whether the last tick was part of a spell, whose cost includes that of planned readings.
-    is_spell: bool,
+    /// What readings after the last spell cost, ns of processor time.
+    followed_cost: u64,
+    /// What the last tick did.
+    last: Done,
+}
+
+/// What a tick did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Done {
+    /// It read each register once.
+    Single,
+    /// It made a spell.
+    Spell,
+    /// It read the register after a spell.
+    Followed,
 }
 
 impl<R: Registers> Readings<R> {
@@ -135,15 +147,15 @@ impl<R: Registers> Readings<R> {
             gpus,
             watched: Vec::new(),
             budget: (WINDOW / 1_000_000 * u64::from(budget)) as f64,
-            account: Account::new(FIRST_COST),
+            singles: Account::new(FIRST_COST),
+            spells: Account::new(spell::BUSY as f64),
             random: Random::new(seed),
             due: 0,
             period: FASTEST,
-            spells: Account::new(spell::BUSY as f64),
-            spell_due: 0,
             spells_made: 0,
             followed: None,
-            is_spell: false,
+            followed_cost: 0,
+            last: Done::Single,
         }
     }
 
@@ -166,9 +178,7 @@ impl<R: Registers> Readings<R> {
                 // Not at a random moment: it follows the program's work.
                 into.extend_from_slice(&record(gpu, now, NOT_PLANNED, (activity::BEGIN, 0)));
                 if self.watched.is_empty() {
-                    let how = Circumstances::default();
-                    self.plan(now, how);
-                    self.plan_spell(now, how);
+                    self.plan(now, Circumstances::default());
                 }
                 self.watched.push(Watched {
                     gpu,
@@ -189,8 +199,8 @@ impl<R: Registers> Readings<R> {
     /// When the next reading is due, if there will be one; ns.
     pub(crate) fn due(&self) -> Option<u64> {
         let followed = self.followed.as_ref().map(|(_, due)| *due);
-        let spell = followed.unwrap_or(self.spell_due);
-        (!self.watched.is_empty()).then_some(self.due.min(spell))
+        let due = followed.map_or(self.due, |followed| followed.min(self.due));
+        (!self.watched.is_empty()).then_some(due)
     }
 
     /// Reads if that is due. `spent` is the processor time that looks and readings took in the last
@@ -209,27 +219,28 @@ impl<R: Registers> Readings<R> {
             return false;
         }
         let how = Circumstances { spent, is_queued };
-        let mut has_read = false;
-        self.is_spell = false;
-        if let Some((spell, _)) = self.followed.take_if(|(_, due)| *due <= began) {
+        let followed = self.followed.take_if(|(_, due)| *due <= began);
+        let is_due = self.due <= began;
+        let is_followed = followed.is_some();
+        if let Some((spell, _)) = followed {
             self.follow(spell, &clock, into);
-            self.is_spell = true;
-        } else if self.followed.is_none() && self.spell_due <= began {
-            if !is_queued && self.affords_spells(began, how) {
-                self.spell(how, &clock, into);
-                self.is_spell = true;
+            self.last = Done::Followed;
+        }
+        if is_due {
+            if self.has_spells(began, how) {
+                self.spell(&clock, into);
+                self.last = Done::Spell;
+            } else {
+                self.read(&clock, into);
+                self.last = Done::Single;
             }
-            self.plan_spell(clock(), how);
+            self.plan(clock(), how);
         }
-        if self.due <= clock() {
-            self.read(how, &clock, into);
-            has_read = true;
-        }
-        has_read || self.is_spell
+        is_due || is_followed
     }
 
-    /// Reads all registers, as planned.
-    fn read(&mut self, how: Circumstances, clock: &impl Fn() -> u64, into: &mut Vec<u8>) {
+    /// Reads all registers once.
+    fn read(&mut self, clock: &impl Fn() -> u64, into: &mut Vec<u8>) {
         let began = clock();
         let plan = Planned {
             period: self.period,
@@ -241,48 +252,62 @@ impl<R: Registers> Readings<R> {
                 into.extend_from_slice(&record(watched.gpu, clock(), plan, (state, register)));
             };
             add(plan, state);
-            let is_over = began.saturating_sub(watched.worked) >= LINGER;
-            if state == activity::IDLE && is_over {
+            let is_over = state == activity::IDLE && watched.is_over(began);
+            if is_over {
                 add(NOT_PLANNED, activity::END);
             }
-            !(state == activity::REFUSED || state == activity::IDLE && is_over)
+            state != activity::REFUSED && !is_over
         });
-        self.plan(began, how);
     }
 
-    /// Reads one register for the length of a spell. Readings that are due meanwhile are made, too.
-    fn spell(&mut self, how: Circumstances, clock: &impl Fn() -> u64, into: &mut Vec<u8>) {
+    /// Reads one register for the length of a spell.
+    fn spell(&mut self, clock: &impl Fn() -> u64, into: &mut Vec<u8>) {
         let turn = self.spells_made % self.watched.len().max(1);
         self.spells_made = self.spells_made.wrapping_add(1);
-        let Some(gpu) = self.watched.get(turn).map(|watched| watched.gpu) else {
+        // With several GPUs, each has one of so many spells.
+        let stands_for = self.period.saturating_mul(self.watched.len() as u64);
+        let Some(watched) = self.watched.get(turn) else {
             return;
         };
+        let gpu = watched.gpu;
         let mut spell = Spell::new(gpu);
-        let mut now = clock();
-        let over = now.saturating_add(spell::LENGTH);
+        let began = clock();
+        let mut now = began;
         // The time without pauses.
         let mut busy = 0;
-        loop {
-            let began = now;
-            // A planned reading may have found that the GPU refuses now, or that it is idle for long.
-            let Some(watched) = self.watched.iter().find(|watched| watched.gpu == gpu) else {
-                break;
+        let is_refused = loop {
+            let Some(goes_on) = watched.read_into(&mut spell, clock, into) else {
+                break true;
             };
-            let goes_on = watched.read_into(&mut spell, clock, into);
-            now = clock();
-            busy += now.saturating_sub(began);
-            if !goes_on || now >= over || busy >= spell::BUSY {
-                break;
+            let after = clock();
+            busy += after.saturating_sub(now);
+            now = after;
+            if !goes_on || now.saturating_sub(began) >= spell::LENGTH || busy >= spell::BUSY {
+                break false;
             }
-            if now >= self.due {
-                self.read(how, clock, into);
-            } else if let Some(pause) = spell.pause() {
-                R::pause(&watched.open, pause.min(self.due - now));
+            if let Some(pause) = spell.pause() {
+                R::pause(&watched.open, pause);
                 let since = std::mem::replace(&mut now, clock());
                 spell.paused(now.saturating_sub(since));
             }
+        };
+        let over = Planned {
+            period: stands_for,
+            late: spell.unseen().into(),
+        };
+        let what = (activity::SPELL, spell.active());
+        into.extend_from_slice(&record(gpu, now, over, what));
+        let is_over = spell.is_idle() && watched.is_over(began);
+        if is_refused || is_over {
+            self.watched.remove(turn);
         }
         self.go_on(spell, now, into);
+        let last = match (is_refused, is_over) {
+            (true, _) => activity::REFUSED,
+            (false, true) => activity::END,
+            (false, false) => return,
+        };
+        into.extend_from_slice(&record(gpu, now, NOT_PLANNED, (last, 0)));
     }
 
     /// Reads the register of a spell that is over, but whose last kernel still ran.
@@ -294,9 +319,10 @@ impl<R: Registers> Readings<R> {
         }
     }
 
-    /// Follows the kernel that runs at the end of a spell, or ends the spell.
+    /// Follows the kernel that runs at the end of a spell, unless another one is followed already,
+    /// or ends the spell.
     fn go_on(&mut self, spell: Spell, now: u64, into: &mut Vec<u8>) {
-        match spell.follow(now) {
+        match spell.follow(now).filter(|_| self.followed.is_none()) {
             Some(due) => self.followed = Some((spell, due)),
             None => {
                 let gpu = spell.gpu;
@@ -307,49 +333,51 @@ impl<R: Registers> Readings<R> {
 
     /// Notes what a reading cost, ns of processor time.
     pub(crate) fn spent(&mut self, now: u64, cost: u64) {
-        if self.is_spell {
-            self.spells.spend(now, cost);
-            if self.followed.is_none() {
-                self.spells.learn(cost, 1, false);
+        match self.last {
+            Done::Single => {
+                self.singles.spend(now, cost);
+                self.singles.learn(cost, 1, false);
             }
-        } else {
-            self.account.spend(now, cost);
-            self.account.learn(cost, 1, false);
+            Done::Spell => {
+                self.spells.spend(now, cost);
+                let cost = cost + std::mem::take(&mut self.followed_cost);
+                self.spells.learn(cost, 1, self.spells_made == 1);
+            }
+            Done::Followed => {
+                self.spells.spend(now, cost);
+                self.followed_cost += cost;
+            }
         }
     }
 
-    /// The processor time that readings and spells may take in a window, ns.
+    /// The processor time that readings may take in a window, ns.
     fn allowance(&mut self, now: u64, how: Circumstances) -> f64 {
-        self.account.forget(now);
+        self.singles.forget(now);
         self.spells.forget(now);
-        let own = self.account.in_window + self.spells.in_window;
+        let own = self.singles.in_window + self.spells.in_window;
         let by_looks = how.spent.saturating_sub(own) as f64;
         let least = if how.is_queued { SHARE_QUEUED } else { SHARE };
         let rest = (self.budget - by_looks) * SHARE_OF_REST;
         rest.max(self.budget * least)
     }
 
-    /// Whether another spell may be made.
-    fn affords_spells(&mut self, now: u64, how: Circumstances) -> bool {
-        let allowance = self.allowance(now, how) * SPELLS;
-        self.spells.in_window as f64 + spell::BUSY as f64 <= allowance
+    /// Whether there are spells now.
+    fn has_spells(&mut self, now: u64, how: Circumstances) -> bool {
+        !how.is_queued && self.allowance(now, how) >= FEWEST_SPELLS * spell::BUSY as f64
     }
 
-    /// Plans the next reading: at a random moment, half a period to one and a half from now.
+    /// Plans the next reading or spell: at a random moment, half a period to one and a half from
+    /// now.
     fn plan(&mut self, now: u64, how: Circumstances) {
-        let share = if how.is_queued { 1.0 } else { 1.0 - SPELLS };
-        let allowance = self.allowance(now, how) * share;
-        let sustained = self.account.cost * WINDOW as f64 / allowance.max(1.0);
+        let cost = if self.has_spells(now, how) {
+            self.spells.cost
+        } else {
+            self.singles.cost
+        };
+        let sustained = cost * WINDOW as f64 / self.allowance(now, how).max(1.0);
         let fastest = if how.is_queued { WHILE_QUEUED } else { FASTEST };
         self.period = (sustained as u64).max(fastest);
         self.due = now.saturating_add(self.random.jittered(self.period));
-    }
-
-    /// Plans the next spell in the same way.
-    fn plan_spell(&mut self, now: u64, how: Circumstances) {
-        let allowance = self.allowance(now, how) * SPELLS;
-        let sustained = self.spells.cost * WINDOW as f64 / allowance.max(1.0);
-        self.spell_due = now.saturating_add(self.random.jittered(sustained as u64));
     }
 }
 
@@ -363,12 +391,17 @@ impl<R: Registers> Watched<R> {
         }
     }
 
-    /// Makes a reading of a spell. Returns whether the spell may go on.
-    fn read_into(&self, spell: &mut Spell, clock: impl Fn() -> u64, into: &mut Vec<u8>) -> bool {
+    /// Makes a reading of a spell. Returns whether the spell may go on; `None` if the GPU refuses.
+    fn read_into(
+        &self,
+        spell: &mut Spell,
+        clock: impl Fn() -> u64,
+        into: &mut Vec<u8>,
+    ) -> Option<bool> {
         let before = clock();
         let (state, register) = self.read();
         if state == activity::REFUSED {
-            return false;
+            return None;
         }
         let seen = Seen {
             before,
@@ -376,9 +409,14 @@ impl<R: Registers> Watched<R> {
             state,
             register,
         };
-        spell.take(seen, |seen| {
+        Some(spell.take(seen, |seen| {
             into.extend_from_slice(&of_spell(self.gpu, seen));
-        })
+        }))
+    }
+
+    /// Whether nothing was submitted for so long that the GPU is let alone once it is idle.
+    fn is_over(&self, now: u64) -> bool {
+        now.saturating_sub(self.worked) >= LINGER
     }
 }
 

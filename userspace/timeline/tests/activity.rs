@@ -49,6 +49,11 @@ fn readings_come_in_order_with_the_node_of_their_gpu() {
         reading(GPU_NODE, 100, activity::BEGIN),
         reading(GPU_NODE, 200, activity::IDLE),
         reading(GPU_NODE, 500, activity::END),
+        Activity {
+            register: 250_000,
+            late: 30_000,
+            ..reading(GPU_NODE, 350, activity::SPELL)
+        },
         // Of a GPU that the node does not have, and in a state that only a later version knows.
         reading(77, 400, activity::REFUSED),
         reading(GPU_NODE, 450, 99),
@@ -61,7 +66,11 @@ fn readings_come_in_order_with_the_node_of_their_gpu() {
         .unwrap()
         .filter_map(|event| match event.unwrap() {
             Event::Activity(one) => {
-                assert_eq!((one.stands_for, one.late), (1_000, 7));
+                let late = match one.state {
+                    ActivityState::Spell { .. } => 0,
+                    _ => 7,
+                };
+                assert_eq!((one.stands_for, one.late), (1_000, late));
                 Some((one.node_id, one.time, one.state))
             }
             _ => None,
@@ -74,6 +83,14 @@ fn readings_come_in_order_with_the_node_of_their_gpu() {
             (node, 100, ActivityState::Begin),
             (node, 200, ActivityState::Idle),
             (node, 300, ActivityState::Active),
+            (
+                node,
+                350,
+                ActivityState::Spell {
+                    active: 250_000,
+                    unseen: 30_000,
+                },
+            ),
             (None, 400, ActivityState::Refused),
             (node, 500, ActivityState::End),
         ]

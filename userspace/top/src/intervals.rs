@@ -125,7 +125,10 @@ impl Intervals {
                     ActivityState::End | ActivityState::Refused => {
                         self.is_read.remove(&reading.node_id);
                     }
-                    ActivityState::Begin | ActivityState::Idle | ActivityState::Active => {
+                    ActivityState::Begin
+                    | ActivityState::Idle
+                    | ActivityState::Active
+                    | ActivityState::Spell { .. } => {
                         self.is_read.insert(reading.node_id);
                     }
                 }

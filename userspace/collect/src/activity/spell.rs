@@ -50,6 +50,12 @@ pub(super) struct Seen {
     pub(super) register: u32,
 }
 
+/// A part of a whole, in millionths; 0 of nothing.
+fn millionths(part: u64, whole: u64) -> u32 {
+    let share = part.saturating_mul(1_000_000).checked_div(whole);
+    u32::try_from(share.unwrap_or(0)).unwrap_or(u32::MAX)
+}
+
 /// A spell on one GPU, or what follows it.
 #[derive(Debug)]
 pub(super) struct Spell {
@@ -62,6 +68,11 @@ pub(super) struct Spell {
     since: Option<u64>,
     /// Whether a pause took too long.
     is_late: bool,
+    /// How long the spell lasted, how long of that the GPU was active, and for how long nobody
+    /// looked because the reader was interrupted; ns.
+    lasted: u64,
+    active: u64,
+    unseen: u64,
 }
 
 impl Spell {
@@ -72,12 +83,26 @@ impl Spell {
             changes: 0,
             since: None,
             is_late: false,
+            lasted: 0,
+            active: 0,
+            unseen: 0,
         }
     }
 
     /// Takes a reading, and passes on what is to be kept. Returns whether the spell may go on.
     pub(super) fn take(&mut self, seen: Seen, mut keep: impl FnMut(Seen)) -> bool {
         let is_active = seen.state == activity::ACTIVE;
+        if let Some((last, _)) = self.last {
+            let gap = seen.after.saturating_sub(last.after);
+            self.lasted += gap;
+            if gap > LONG_PAUSE {
+                self.unseen += gap;
+            } else if last.state != seen.state {
+                self.active += gap / 2;
+            } else if is_active {
+                self.active += gap;
+            }
+        }
         match self.last {
             Some((last, _)) if last.state == seen.state => self.last = Some((seen, false)),
             last => {
@@ -93,10 +118,26 @@ impl Spell {
         (is_active || seen.state == activity::IDLE) && self.changes < CHANGES
     }
 
+    /// The share of the time so far in which the GPU was active, millionths: of the time that was
+    /// seen.
+    pub(super) fn active(&self) -> u32 {
+        millionths(self.active, self.lasted - self.unseen)
+    }
+
+    /// The share of the time so far in which the reader was interrupted, millionths.
+    pub(super) fn unseen(&self) -> u32 {
+        millionths(self.unseen, self.lasted)
+    }
+
+    /// Whether the last reading found the GPU idle.
+    pub(super) fn is_idle(&self) -> bool {
+        self.last
+            .is_some_and(|(last, _)| last.state == activity::IDLE)
+    }
+
     /// How long to wait before the next reading, if at all; ns.
     pub(super) fn pause(&self) -> Option<u64> {
-        let last = self.last.map(|(last, _)| last.state);
-        (last == Some(activity::IDLE) && !self.is_late).then_some(PAUSE)
+        (self.is_idle() && !self.is_late).then_some(PAUSE)
     }
 
     /// Notes how long a pause took, ns.

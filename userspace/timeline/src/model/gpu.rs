@@ -45,7 +45,7 @@ impl Quality {
     }
 }
 
-/// A reading of whether a GPU was at work, for whatever process.
+/// A reading of whether a GPU was at work, for whatever process, or a spell of readings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Activity {
     /// KFD topology node of the GPU; `None` if the GPU is unknown.
@@ -54,10 +54,10 @@ pub struct Activity {
     pub time: u64,
     /// What was read.
     pub state: ActivityState,
-    /// The time that the reading stands for, ns: the mean of the random pauses before readings;
-    /// 0 if it was not made at a random moment.
+    /// The time that the reading or spell stands for, ns: the mean of the random pauses before
+    /// them; 0 if it was not made at a random moment.
     pub stands_for: u64,
-    /// How much later than planned the reading was made, ns.
+    /// How much later than planned a single reading was made, ns.
     pub late: u32,
 }
 
@@ -70,6 +70,13 @@ pub enum ActivityState {
     Idle,
     /// The GPU was at work.
     Active,
+    /// A spell of readings is over.
+    Spell {
+        /// The share of its time in which the GPU was at work, millionths.
+        active: u32,
+        /// The share of its time in which the reader was interrupted, millionths.
+        unseen: u32,
+    },
     /// Readings end: the GPU was idle, and no work had been submitted for a while.
     End,
     /// The GPU does not show it; nothing is known until the next [`ActivityState::Begin`].

@@ -10,8 +10,9 @@ use super::Union;
 /// Maximum number of spans in which readings went on, of those that late kernels are compared with.
 const SPANS: usize = 1 << 12;
 
-/// Minimum number of readings for a figure.
+/// Minimum number of readings for a figure. A spell counts as several.
 const READINGS: u64 = 30;
+const SPELL: u64 = 4;
 
 /// A reading that follows the last one by more than this, in mean pauses, tells nothing of the time
 /// between them.
@@ -42,6 +43,83 @@ struct Span {
     is_idle: bool,
 }
 
+/// Shares of time in which the GPU was at work, each with the time that it stands for: 0 or 1 for a
+/// single reading.
+#[derive(Debug, Default)]
+struct Samples {
+    readings: u64,
+    spells: u64,
+    /// Whether any found the GPU at work, and any found it idle.
+    is_active: bool,
+    is_idle: bool,
+    /// Sum of the times, ns, and of these times the shares.
+    weight: f64,
+    active: f64,
+    /// Sums of the squared times, of these times the shares, and times the squared shares.
+    squares: f64,
+    squares_active: f64,
+    squares_both: f64,
+    /// Sum of the squared times of single readings.
+    squares_single: f64,
+    /// Sum of the times in which spells were interrupted.
+    unseen: f64,
+}
+
+impl Samples {
+    /// Adds a single reading.
+    fn single(&mut self, time: f64, is_active: bool) {
+        self.readings += 1;
+        self.squares_single += time * time;
+        self.add(time, f64::from(u8::from(is_active)));
+    }
+
+    /// Adds a spell, with the shares of its time in which the GPU was at work and in which the
+    /// reader was interrupted, millionths.
+    fn spell(&mut self, time: f64, active: u32, unseen: u32) {
+        self.spells += 1;
+        self.unseen += time * share(unseen);
+        self.add(time, share(active));
+    }
+
+    fn add(&mut self, time: f64, active: f64) {
+        self.is_active |= active > 0.0;
+        self.is_idle |= active < 1.0;
+        let square = time * time;
+        self.weight += time;
+        self.active += time * active;
+        self.squares += square;
+        self.squares_active += square * active;
+        self.squares_both += square * active * active;
+    }
+
+    /// The share of the time in which the GPU was at work, and its standard error. `None` if there
+    /// are too few readings, or all are the same.
+    fn estimate(&self) -> Option<(f64, f64)> {
+        let is_enough = self.readings + self.spells * SPELL >= READINGS;
+        if !(is_enough && self.is_active && self.is_idle) {
+            return None;
+        }
+        let share = self.active / self.weight;
+        let differing =
+            self.squares_both - 2.0 * share * self.squares_active + share * share * self.squares;
+        // Few ones or few zeros show less variance than there may be, so one single reading more of
+        // each is assumed. Few spells show less, too: the variance of a sample.
+        let one = self.squares_single / (self.readings.max(1)) as f64;
+        let few = match (self.readings + self.spells) as f64 {
+            count if self.spells > 0 => count / (count - 1.0),
+            _ => 1.0,
+        };
+        let variance = differing.max(0.0) * few + one;
+        // While the reader was interrupted, the GPU may have been idle or at work all the time.
+        let unseen = self.unseen / self.weight / 2.0;
+        Some((share, variance.sqrt() / self.weight + unseen))
+    }
+}
+
+fn share(millionths: u32) -> f64 {
+    (f64::from(millionths) / 1e6).min(1.0)
+}
+
 /// Readings of a GPU's status register.
 ///
 /// Readings go on from shortly after the first work until the GPU is idle. Kernels that ran at other
@@ -56,15 +134,7 @@ pub struct Active {
     spans: VecDeque<Span>,
     /// Total length of all spans, ns.
     covered: u64,
-    /// Number of readings, and of those that found the GPU at work.
-    readings: u64,
-    found: u64,
-    /// Sums over the readings: of what they stand for (ns), and of its square; the same of those
-    /// that found the GPU at work.
-    weight: f64,
-    squares: f64,
-    active_weight: f64,
-    active_squares: f64,
+    samples: Samples,
     /// Sum of what late readings stand for, ns.
     late_weight: f64,
     /// Time outside of the spans in which kernels can have run.
@@ -85,7 +155,7 @@ impl Active {
             }
             ActivityState::End => self.close(time, true),
             ActivityState::Refused => self.close(self.last, false),
-            ActivityState::Idle | ActivityState::Active => {
+            ActivityState::Idle | ActivityState::Active | ActivityState::Spell { .. } => {
                 let gap = time.saturating_sub(self.last);
                 if gap > reading.stands_for.saturating_mul(APART) || self.since.is_none() {
                     self.close(self.last, false);
@@ -94,19 +164,16 @@ impl Active {
                     return;
                 }
                 self.last = time;
-                if reading.late > LATE {
-                    self.late_weight += reading.stands_for as f64;
-                    return;
-                }
-                let is_active = reading.state == ActivityState::Active;
-                let weight = reading.stands_for as f64;
-                self.readings += 1;
-                self.weight += weight;
-                self.squares += weight * weight;
-                if is_active {
-                    self.found += 1;
-                    self.active_weight += weight;
-                    self.active_squares += weight * weight;
+                let stands_for = reading.stands_for as f64;
+                match reading.state {
+                    ActivityState::Spell { active, unseen } => {
+                        self.samples.spell(stands_for, active, unseen);
+                    }
+                    _ if reading.late > LATE => self.late_weight += stands_for,
+                    state => {
+                        let is_active = state == ActivityState::Active;
+                        self.samples.single(stands_for, is_active);
+                    }
                 }
             }
         }
@@ -173,18 +240,10 @@ impl Active {
     /// changes tells nothing.
     #[must_use]
     pub fn estimate(&self) -> Option<Estimate> {
-        if self.readings < READINGS || self.found == 0 || self.found == self.readings {
-            return None;
-        }
         if self.late_share() > LATE_SHARE {
             return None;
         }
-        let share = self.active_weight / self.weight;
-        // The variance of a weighted mean of zeros and ones. Few ones or few zeros show less of it
-        // than there may be, so one reading more of each is assumed.
-        let differing = self.active_squares * (1.0 - 2.0 * share) + share * share * self.squares;
-        let one = self.squares / self.readings as f64;
-        let error = (differing + one).sqrt() / self.weight;
+        let (share, error) = self.samples.estimate()?;
         let covered = self.covered as f64;
         Some(Estimate {
             value: (covered * share) as u64,
@@ -204,7 +263,7 @@ impl Active {
 
     /// What late readings stand for, as a share of all.
     fn late_share(&self) -> f64 {
-        self.late_weight / (self.weight + self.late_weight).max(1.0)
+        self.late_weight / (self.samples.weight + self.late_weight).max(1.0)
     }
 
     /// How long kernels can have run while the register was not read, or not in time, ns.

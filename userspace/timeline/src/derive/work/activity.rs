@@ -42,6 +42,10 @@ fn event(reading: &gpu::Activity, node_id: Option<u32>) -> Option<Event> {
         activity::ACTIVE => ActivityState::Active,
         activity::END => ActivityState::End,
         activity::REFUSED => ActivityState::Refused,
+        activity::SPELL => ActivityState::Spell {
+            active: reading.register,
+            unseen: reading.late,
+        },
         _ => return None,
     };
     Some(Event::Activity(Activity {
@@ -49,6 +53,9 @@ fn event(reading: &gpu::Activity, node_id: Option<u32>) -> Option<Event> {
         time: reading.time,
         state,
         stands_for: reading.stands_for,
-        late: reading.late,
+        late: match state {
+            ActivityState::Spell { .. } => 0,
+            _ => reading.late,
+        },
     }))
 }

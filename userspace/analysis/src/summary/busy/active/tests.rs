@@ -65,6 +65,46 @@ fn readings_stand_for_the_pauses_before_them() {
     assert_eq!(estimate.value, 500 * MS);
 }
 
+/// Spells at each 100 ms of a second, which found the GPU at work for these shares of their time,
+/// millionths; the reader was interrupted for `unseen`.
+fn spells(shares: &[u32], unseen: u32) -> Option<Estimate> {
+    let mut active = Active::default();
+    active.add(&reading(0, ActivityState::Begin, 0));
+    for (share, at) in shares.iter().zip(1..) {
+        let state = ActivityState::Spell {
+            active: *share,
+            unseen,
+        };
+        active.add(&reading(at * 100 * MS, state, 100 * MS));
+    }
+    active.finish(1_000 * MS);
+    active.estimate()
+}
+
+#[test]
+fn spells_count_by_their_shares() {
+    let shares = [
+        400_000, 600_000, 500_000, 450_000, 550_000, 400_000, 600_000, 500_000, 450_000, 550_000,
+    ];
+    let estimate = spells(&shares, 0).unwrap();
+    // The standard deviation is 7.5 %, of ten.
+    let expected = (500 * MS, 23_570_226);
+    assert!(estimate.value.abs_diff(expected.0) < 1_000, "{estimate:?}");
+    assert!(
+        estimate.error.abs_diff(expected.1) < 100_000,
+        "{estimate:?}"
+    );
+    // Of a tenth of the time nobody knows anything: twice the error covers it.
+    let interrupted = spells(&shares, 100_000).unwrap();
+    assert_eq!(interrupted.value, estimate.value);
+    let more = interrupted.error - estimate.error;
+    assert!(more.abs_diff(50 * MS) < 1_000, "{interrupted:?}");
+    // Seven are too few, and all the same tell nothing.
+    assert_eq!(spells(&shares[..7], 0), None);
+    assert_eq!(spells(&[0; 10], 0), None);
+    assert_eq!(spells(&[1_000_000; 10], 0), None);
+}
+
 #[test]
 fn a_register_that_never_changes_tells_nothing() {
     for every in [1, 10_000] {
