@@ -291,12 +291,14 @@ impl<R: Registers> Readings<R> {
                 spell.paused(now.saturating_sub(since));
             }
         };
-        let over = Planned {
-            period: stands_for,
-            late: spell.unseen().into(),
-        };
-        let what = (activity::SPELL, spell.active());
-        into.extend_from_slice(&record(gpu, now, over, what));
+        if !is_refused {
+            let over = Planned {
+                period: stands_for,
+                late: spell.unseen().into(),
+            };
+            let what = (activity::SPELL, spell.active());
+            into.extend_from_slice(&record(gpu, now, over, what));
+        }
         let is_over = spell.is_idle() && watched.is_over(began);
         if is_refused || is_over {
             self.watched.remove(turn);

@@ -68,8 +68,8 @@ pub(super) struct Spell {
     since: Option<u64>,
     /// Whether a pause took too long.
     is_late: bool,
-    /// How long the spell lasted, how long of that the GPU was active, and for how long nobody
-    /// looked because the reader was interrupted; ns.
+    /// How long the spell lasted, how long of that the GPU was active, and how long the reader was
+    /// interrupted; ns.
     lasted: u64,
     active: u64,
     unseen: u64,
@@ -93,15 +93,7 @@ impl Spell {
     pub(super) fn take(&mut self, seen: Seen, mut keep: impl FnMut(Seen)) -> bool {
         let is_active = seen.state == activity::ACTIVE;
         if let Some((last, _)) = self.last {
-            let gap = seen.after.saturating_sub(last.after);
-            self.lasted += gap;
-            if gap > LONG_PAUSE {
-                self.unseen += gap;
-            } else if last.state != seen.state {
-                self.active += gap / 2;
-            } else if is_active {
-                self.active += gap;
-            }
+            self.measure(last, seen);
         }
         match self.last {
             Some((last, _)) if last.state == seen.state => self.last = Some((seen, false)),
@@ -118,8 +110,21 @@ impl Spell {
         (is_active || seen.state == activity::IDLE) && self.changes < CHANGES
     }
 
-    /// The share of the time so far in which the GPU was active, millionths: of the time that was
-    /// seen.
+    /// Adds the time between two readings.
+    fn measure(&mut self, last: Seen, seen: Seen) {
+        let gap = seen.after.saturating_sub(last.after);
+        self.lasted += gap;
+        if gap > LONG_PAUSE {
+            self.unseen += gap;
+        } else if last.state != seen.state {
+            self.active += gap / 2;
+        } else if seen.state == activity::ACTIVE {
+            self.active += gap;
+        }
+    }
+
+    /// The share in which the GPU was active of the time in which the reader was not interrupted,
+    /// millionths.
     pub(super) fn active(&self) -> u32 {
         millionths(self.active, self.lasted - self.unseen)
     }

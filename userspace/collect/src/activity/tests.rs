@@ -270,3 +270,39 @@ fn without_a_budget_nothing_is_read() {
     readings.works(Some(1), 0, &mut bytes);
     assert_eq!((readings.due(), bytes.len(), opened.get()), (None, 0, 0));
 }
+
+/// A register that is idle, and gives no answer from the fifth reading on, as during a reset.
+struct Resets<'a>(&'a Cell<u32>);
+
+impl<'a> Registers for Resets<'a> {
+    type Open = &'a Cell<u32>;
+
+    fn open(&self, _: u32) -> Result<Self::Open, ActivityError> {
+        Ok(self.0)
+    }
+
+    fn read(count: &Self::Open) -> Result<Reading, ActivityError> {
+        count.set(count.get() + 1);
+        if count.get() < 5 {
+            return Ok(Reading { register: 0 });
+        }
+        let path = "renderD128".into();
+        Err(ActivityError::NoAnswer { path })
+    }
+
+    fn pause(_: &Self::Open, _: u64) {}
+}
+
+#[test]
+fn a_spell_that_a_reset_ends_has_no_share() {
+    let (count, now) = (Cell::new(0), Cell::new(0));
+    let mut readings = Readings::new(Resets(&count), GPUS.to_vec(), 20_000, 7);
+    let mut bytes = Vec::new();
+    readings.works(Some(1), 0, &mut bytes);
+    now.set(readings.due().unwrap());
+    assert!(readings.tick(0, false, clock(&now), &mut bytes));
+    let states: Vec<u32> = records(&bytes).iter().map(|one| one.state).collect();
+    let idle = activity::IDLE;
+    assert_eq!(states, [activity::BEGIN, idle, idle, activity::REFUSED]);
+    assert_eq!(readings.due(), None);
+}

@@ -12,7 +12,7 @@ const SPANS: usize = 1 << 12;
 
 /// Minimum number of readings for a figure. A spell counts as several.
 const READINGS: u64 = 30;
-const SPELL: u64 = 4;
+const SPELL: u64 = 6;
 
 /// A reading that follows the last one by more than this, in mean pauses, tells nothing of the time
 /// between them.
@@ -103,10 +103,10 @@ impl Samples {
         let differing =
             self.squares_both - 2.0 * share * self.squares_active + share * share * self.squares;
         // Few ones or few zeros show less variance than there may be, so one single reading more of
-        // each is assumed. Few spells show less, too: the variance of a sample.
+        // each is assumed. Few spells show less, too: the variance of Student's t.
         let one = self.squares_single / (self.readings.max(1)) as f64;
         let few = match (self.readings + self.spells) as f64 {
-            count if self.spells > 0 => count / (count - 1.0),
+            count if self.spells > 0 => count / (count - 3.0).max(1.0),
             _ => 1.0,
         };
         let variance = differing.max(0.0) * few + one;

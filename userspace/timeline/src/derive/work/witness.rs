@@ -1,9 +1,9 @@
 //! Finds the kernels that the GPU's status register saw begin and end.
 //!
-//! In spells of fast readings, the register shows when the GPU begins to work and when it
-//! is idle again. If a single dispatch was submitted for that time, to whatever queue of the GPU, it
-//! is what ran. This is most likely, but no proof: another process's kernel may have run at that
-//! very time. So it says something about mean durations, and nothing about the bounds of a dispatch.
+//! In spells of fast readings, the register shows when the GPU begins to work and when it is idle
+//! again. If a single dispatch was submitted for that time, to whatever queue of the GPU, it is what
+//! ran. This is most likely, but no proof: another process's kernel may have run at that very time.
+//! So it says something about mean durations, and nothing about the bounds of a dispatch.
 //!
 //! If the GPU works although nothing was submitted, unknown processes use it, and kernels may be
 //! taken to be longer than they are. From a small share of such time on, nothing is said.
