@@ -315,6 +315,24 @@ shared! {
     }
 }
 
+impl Activity {
+    /// Of a reading of a spell: the times before and after it, ns, and whether the GPU was at work.
+    /// `None` for everything else.
+    #[must_use]
+    pub const fn of_spell(&self) -> Option<(u64, u64, bool)> {
+        let is_active = match self.state {
+            activity::ACTIVE => true,
+            activity::IDLE => false,
+            _ => return None,
+        };
+        if self.stands_for != 0 {
+            return None;
+        }
+        let before = self.time.saturating_sub(self.late as u64);
+        Some((before, self.time, is_active))
+    }
+}
+
 /// What a reading found; [`Activity::state`].
 pub mod activity {
     /// The GPU was idle, and readings go on.

@@ -2,11 +2,7 @@
 
 use std::{collections::HashMap, path::Path};
 
-use gputrace_abi::{
-    domain::Domain,
-    gpu::{Activity, activity},
-    record::kind,
-};
+use gputrace_abi::{domain::Domain, gpu::Activity, record::kind};
 use gputrace_capture::{
     Block, CaptureReader, Meta, ReadError,
     ledger::Ledger,
@@ -37,17 +33,13 @@ impl Reading {
             return None;
         }
         let reading = Activity::read_from_bytes(raw.bytes).ok()?;
-        let is_active = match reading.state {
-            activity::ACTIVE => true,
-            activity::IDLE => false,
-            _ => return None,
-        };
+        let (before, after, is_active) = reading.of_spell()?;
         let one = Self {
-            before: reading.time.saturating_sub(reading.late.into()),
-            after: reading.time,
+            before,
+            after,
             is_active,
         };
-        (reading.stands_for == 0).then_some((reading.gpu_id, one))
+        Some((reading.gpu_id, one))
     }
 }
 

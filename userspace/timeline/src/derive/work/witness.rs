@@ -10,8 +10,6 @@
 
 use std::collections::VecDeque;
 
-use gputrace_abi::gpu::activity;
-
 /// How long before the last idle reading a kernel can have been submitted that had not begun then,
 /// ns.
 const SLACK: u64 = 100_000;
@@ -74,14 +72,10 @@ pub(super) struct Reading {
 impl Reading {
     /// The reading, if it is one of a spell.
     pub(super) fn of(reading: &gputrace_abi::gpu::Activity) -> Option<Self> {
-        let is_active = match reading.state {
-            activity::ACTIVE => true,
-            activity::IDLE => false,
-            _ => return None,
-        };
-        (reading.stands_for == 0).then_some(Self {
-            before: reading.time.saturating_sub(reading.late.into()),
-            after: reading.time,
+        let (before, after, is_active) = reading.of_spell()?;
+        Some(Self {
+            before,
+            after,
             is_active,
         })
     }
@@ -214,7 +208,7 @@ impl Witness {
         }
         let owed = self.owed;
         self.owed = owed.saturating_add(kernels).saturating_sub(1);
-        if owed + kernels + others == 0 && is_close && is_end_close {
+        if (owed, kernels, others) == (0, 0, 0) && is_close && is_end_close {
             self.unexplained = self.unexplained.saturating_add(worked);
         }
         let is_too_long = worked >= TOO_LONG;
