@@ -1,4 +1,7 @@
 //! Reads a capture while it grows.
+//!
+//! A recorder appends to the file. [`Following`] reads it like any other file, but at its end waits
+//! for more, until the recording is over.
 
 use std::{
     fs::File,
@@ -11,17 +14,19 @@ use std::{
     time::Duration,
 };
 
-use gputrace_collect::clocks;
-use rustix::fs::{FallocateFlags, fallocate};
+use rustix::{
+    fs::{FallocateFlags, fallocate},
+    time::{ClockId, clock_gettime},
+};
 
 /// Pause before checking again whether the capture has grown.
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// Number of bytes after which space is given back to the file system.
-pub(super) const HOLE: u64 = 16 << 20;
+pub const HOLE: u64 = 16 << 20;
 
 /// Learns how far a growing file has been read.
-pub(super) trait Follower {
+pub trait Follower {
     /// The file has been read up to `position`, in bytes.
     fn passed(&mut self, file: &File, position: u64);
 
@@ -31,7 +36,7 @@ pub(super) trait Follower {
 
 /// A file that grows until the recording is over. Reads at its end wait for more data.
 #[derive(Debug)]
-pub(super) struct Following<F> {
+pub struct Following<F> {
     file: File,
     position: u64,
     over: Arc<AtomicBool>,
@@ -40,7 +45,8 @@ pub(super) struct Following<F> {
 
 impl<F> Following<F> {
     /// Reads `file`, which grows until `over` is set.
-    pub(super) fn new(file: File, over: Arc<AtomicBool>, follower: F) -> Self {
+    #[must_use]
+    pub fn new(file: File, over: Arc<AtomicBool>, follower: F) -> Self {
         Self {
             file,
             position: 0,
@@ -55,7 +61,7 @@ impl<F: Follower> Read for Following<F> {
         loop {
             // Loaded before reading, so that everything written before the end is still read.
             let over = self.over.load(Ordering::Acquire);
-            let now = clocks::now();
+            let now = now();
             let count = self.file.read(buffer)?;
             if count > 0 || over {
                 self.position += count as u64;
@@ -75,9 +81,17 @@ impl<F> Seek for Following<F> {
     }
 }
 
+/// The time of `CLOCK_BOOTTIME`, ns.
+fn now() -> u64 {
+    let time = clock_gettime(ClockId::Boottime);
+    // Neither part of this clock is ever negative.
+    u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000
+        + u64::try_from(time.tv_nsec).unwrap_or(0)
+}
+
 /// Punches a hole where data is not needed any more. File systems without hole punching keep the
 /// space in use until the end.
-pub(super) fn give_back(file: &File, from: u64, to: u64) {
+pub fn give_back(file: &File, from: u64, to: u64) {
     let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
     let _ = fallocate(file, flags, from, to.saturating_sub(from));
 }

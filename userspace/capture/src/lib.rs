@@ -47,6 +47,7 @@ mod block;
 pub mod counter;
 pub mod dump;
 pub mod flight;
+pub mod follow;
 pub mod format;
 pub mod gpu;
 pub mod identity;

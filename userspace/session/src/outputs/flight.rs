@@ -22,6 +22,7 @@ use std::{
 use gputrace_capture::{
     CaptureReader, CaptureWriter, Sink,
     flight::{Cause, Dump},
+    follow::{Follower, Following, HOLE, give_back},
 };
 use gputrace_collect::clocks;
 use gputrace_flight::{
@@ -30,10 +31,7 @@ use gputrace_flight::{
 use gputrace_timeline::Timeline;
 use tokio::sync::mpsc;
 
-use super::{
-    following::{Follower, Following, HOLE, give_back},
-    live::MOST_UNREAD,
-};
+use super::live::MOST_UNREAD;
 use crate::{SessionError, request::FlightRequest};
 
 /// Maximum number of causes that wait for the recorder. Further ones are left out: they come so

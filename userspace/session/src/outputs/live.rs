@@ -23,7 +23,10 @@ use std::{
 };
 
 use gputrace_analysis::costs::CostExporter;
-use gputrace_capture::{CaptureReader, CaptureWriter, Sink};
+use gputrace_capture::{
+    CaptureReader, CaptureWriter, Sink,
+    follow::{Follower, Following, HOLE, give_back},
+};
 use gputrace_export::{
     ExportError, Exporter, Output, SharedText, Stages, StandardOutput, ndjson::NdjsonWriter,
     run_with, text::TextWriter,
@@ -31,10 +34,7 @@ use gputrace_export::{
 use gputrace_timeline::{Timeline, event::Event};
 use tokio::sync::{Notify, oneshot};
 
-use super::{
-    Outputs, Summaries,
-    following::{Follower, Following, HOLE, give_back},
-};
+use super::{Outputs, Summaries};
 use crate::{
     SessionError,
     request::{Formats, LiveFormat, LiveOutput, View},

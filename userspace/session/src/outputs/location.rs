@@ -38,7 +38,7 @@ impl OutputLocation {
         names: &Names,
         owner: Option<FileOwner>,
     ) -> Result<Option<Self>, OutputError> {
-        if request.live.is_some() {
+        if request.live.is_some() || request.unkept {
             let directory = OutputDir::open(&std::env::temp_dir(), owner)?;
             directory.scratch()?;
             return Ok(Some(Self {

@@ -3,7 +3,6 @@
 mod artifacts;
 pub(crate) mod config;
 pub(crate) mod flight;
-mod following;
 pub(crate) mod formats;
 pub(crate) mod live;
 pub(crate) mod location;
