@@ -35,6 +35,16 @@ pub fn open_again(file: impl AsFd) -> io::Result<File> {
     File::options().read(true).write(true).open(path)
 }
 
+/// Opens a file that is already open a second time, for reading only, from its beginning. This also
+/// works for a file without a name.
+///
+/// # Errors
+///
+/// The system's error.
+pub fn open_to_read(file: impl AsFd) -> io::Result<File> {
+    File::open(format!("/proc/self/fd/{}", file.as_fd().as_raw_fd()))
+}
+
 /// Reads a whole text file.
 ///
 /// # Errors

@@ -15,7 +15,8 @@
 //! 5. It freezes the eBPF programs, completes the accounts, removes the probes and makes the
 //!    `outputs`.
 //!
-//! [`export`] makes outputs of a capture later. Nothing here prints: callers pass a function that
+//! [`record_for`] does the same for another program, which reads the capture while it grows and
+//! controls the recording. [`export`] makes outputs of a capture later. Nothing here prints: callers pass a function that
 //! shows a line to the user.
 
 #![warn(clippy::print_stderr)]
@@ -32,6 +33,7 @@ mod inbox;
 mod outputs;
 mod probing;
 mod recorder;
+mod remote;
 mod request;
 mod said;
 mod sources;
@@ -51,7 +53,8 @@ pub use probing::{
     extra::{ExtraFunctions, ProgramFunctions},
     named::LibraryName,
 };
-pub use recorder::{Finished, Say, periods::Period, record};
+pub use recorder::{Finished, Say, periods::Period, record, record_for};
+pub use remote::{Order, Orders, Remote};
 pub use request::{
     FlightRequest, Formats, FunctionFilter, LiveFormat, LiveOutput, NewView, OutputRequest, Parts,
     Request, StacksOf, Targets, View, Watcher,

@@ -316,6 +316,9 @@ pub struct OutputRequest {
     /// What to show on standard output during the recording. No files are made then, neither
     /// formats nor the capture, and `name` is ignored.
     pub live: Option<LiveOutput>,
+    /// Set if no files are made because another program reads the capture while it grows
+    /// ([`record_for`](crate::record_for)).
+    pub unkept: bool,
     /// Set if only the last part of the recording is kept, and dumped when something happens. No
     /// other files are made then.
     pub flight: Option<FlightRequest>,
@@ -357,6 +360,7 @@ impl OutputRequest {
             name,
             force: false,
             live: None,
+            unkept: false,
             flight: None,
             formats: Formats::default(),
             watcher: Watcher::default(),

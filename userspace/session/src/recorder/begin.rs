@@ -44,6 +44,7 @@ impl Recorder<'_> {
         if let Some(program) = &mut self.targets.program {
             program.execute(command)?;
         }
+        self.remote_begins();
         Ok(())
     }
 
@@ -82,7 +83,15 @@ impl Recorder<'_> {
         }
         let list: Vec<String> = pids.iter().map(u32::to_string).collect();
         self.ready(&format!("process {}", list.join(", ")));
+        self.remote_begins();
         Ok(())
+    }
+
+    /// Lets the program that controls the recording know that it has begun.
+    fn remote_begins(&mut self) {
+        if let Some(remote) = &mut self.remote {
+            remote.begin();
+        }
     }
 
     /// Requests a look at all processes. [`Self::node_surveyed`] continues when it is complete.
@@ -134,6 +143,7 @@ impl Recorder<'_> {
             self.code_objects(pid, None);
         }
         self.ready("every process of this node");
+        self.remote_begins();
         Ok(true)
     }
 }

@@ -70,6 +70,7 @@ impl Recorder<'_> {
             course,
             live,
             flight,
+            remote,
             ..
         } = self;
         let began = course.began;
@@ -78,7 +79,7 @@ impl Recorder<'_> {
         drop(targets.holder);
         // No thread is held any more, and outputs take long.
         drop(targets.urgency);
-        if !request.periods.is_empty() {
+        if !request.periods.is_empty() || course.has_paused() {
             note_periods(course, &collector);
         }
         let mut probes: Vec<Probes> = instruments
@@ -121,11 +122,18 @@ impl Recorder<'_> {
                 outputs = live.finish() => outputs?,
                 () = stops.give_up() => return Err(SessionError::NotAllShown),
             },
-            None if rest.is_some() => Outputs::none(),
+            None if rest.is_some() || request.output.unkept => Outputs::none(),
             None => make(&capture, directory, name, request, &mut stops).await?,
         };
         drop(backend);
-        let program = last_status(targets.program, &ending, &mut stops, say).await;
+        let program = match remote {
+            // The other program decides whether to wait.
+            Some(_) => targets.program.and_then(|mut program| match ending {
+                Ending::ProgramEnded(status) => status,
+                _ => program.ended(),
+            }),
+            None => last_status(targets.program, &ending, &mut stops, say).await,
+        };
         Ok(Finished {
             capture,
             directory: directory.clone(),

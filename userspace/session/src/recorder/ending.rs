@@ -106,8 +106,10 @@ pub(crate) enum Ending {
     ProgramEnded(Option<ExitStatus>),
     TargetsGone,
     CaptureFailed,
-    /// The reader of live output is gone.
+    /// The reader of live output is gone, or the program that controls the recording.
     Unread,
+    /// The program that controls the recording asked for it.
+    Asked,
     /// An operator has switched recording off on this node.
     SwitchedOff,
 }
@@ -116,7 +118,9 @@ impl Ending {
     /// The reason as the capture records it.
     pub(crate) fn reason(&self) -> EndReason {
         match self {
-            Self::Stopped(_) | Self::Unread | Self::SwitchedOff => EndReason::Interrupted,
+            Self::Stopped(_) | Self::Unread | Self::Asked | Self::SwitchedOff => {
+                EndReason::Interrupted
+            }
             Self::DurationOver => EndReason::DurationOver,
             Self::LimitReached => EndReason::LimitReached,
             Self::ProgramEnded(_) | Self::TargetsGone => EndReason::TargetsGone,
@@ -144,6 +148,7 @@ pub(crate) async fn last_status(
     let mut program = program?;
     match ending {
         Ending::ProgramEnded(status) => *status,
+        Ending::Asked => program.ended(),
         // As with strace: the pipe is closed, and whoever waits for gputrace continues.
         Ending::Unread => {
             let status = program.ended();

@@ -21,13 +21,14 @@ use gputrace_export::OutputDir;
 use gputrace_loader::calls::Calls;
 use gputrace_text::Line;
 
-pub use self::setup::record;
+pub use self::setup::{record, record_for};
 use self::{flight::FlightRecorder, gpus::Gpus, periods::Course};
 use crate::{
     SessionError,
     inbox::Inbox,
     outputs::{Outputs, live::Live},
     probing::instruments::Instruments,
+    remote::Remote,
     request::Request,
     said::Said,
     sources::Sources,
@@ -86,6 +87,8 @@ pub(crate) struct Recorder<'a> {
     pub(crate) told: Told,
     /// Output during the recording, if requested.
     pub(crate) live: Option<Live>,
+    /// The program that reads and controls the recording, if there is one.
+    pub(crate) remote: Option<Remote>,
     /// Set if only the last part of the recording is kept.
     pub(crate) flight: Option<FlightRecorder>,
     pub(crate) course: Course,

@@ -92,12 +92,25 @@ pub(crate) struct Course {
 }
 
 impl Course {
-    /// Starts the course of a recording that begins now.
-    pub(crate) fn begin() -> Self {
+    /// Starts the course of a recording that begins now. `is_on`: its first period begins with it.
+    pub(crate) fn begin(is_on: bool) -> Self {
+        let began = clocks::now();
         Self {
-            began: clocks::now(),
+            began,
+            begun: is_on.into(),
+            since: is_on.then_some(began),
             ..Self::default()
         }
+    }
+
+    /// Whether a period has begun and is not over.
+    pub(crate) const fn is_on(&self) -> bool {
+        self.since.is_some()
+    }
+
+    /// Whether there was, or is, a time without recording.
+    pub(crate) const fn has_paused(&self) -> bool {
+        self.ended.is_some()
     }
 
     /// Whether a period has begun.

@@ -39,6 +39,7 @@ use crate::{
         linkers::{self, Linkers},
         prices,
     },
+    remote::Remote,
     request::{Request, Targets},
     sources::{Sources, Wanted},
     system,
@@ -56,6 +57,27 @@ use crate::{
 ///
 /// [`SessionError`]. Whatever was recorded before the error stays in the capture.
 pub fn record(request: &Request, say: Say<'_>) -> Result<Finished, SessionError> {
+    make(request, say, None)
+}
+
+/// Makes a recording for another program, which reads it while it is made, and controls it.
+///
+/// # Errors
+///
+/// As [`record`].
+pub fn record_for(
+    remote: Remote,
+    request: &Request,
+    say: Say<'_>,
+) -> Result<Finished, SessionError> {
+    make(request, say, Some(remote))
+}
+
+fn make(
+    request: &Request,
+    say: Say<'_>,
+    mut remote: Option<Remote>,
+) -> Result<Finished, SessionError> {
     check(request)?;
     if system::is_switched_off() {
         return Err(SessionError::SwitchedOff);
@@ -104,7 +126,8 @@ pub fn record(request: &Request, say: Say<'_>) -> Result<Finished, SessionError>
             .as_ref()
             .and_then(|flight| flight.on_dump.clone());
         let on_dump = command.map(|command| OnDump::new(command, user.clone(), before));
-        let opened = Opened::new(request, place, &recording, on_dump)?;
+        let opened = Opened::new(request, place, &recording, on_dump, remote.as_mut())?;
+        let is_live = opened.live.is_some() || remote.is_some();
         let inbox = Inbox::default();
         let clocks = gpus.clocks.take();
         let collector = start_collector(
@@ -116,7 +139,7 @@ pub fn record(request: &Request, say: Say<'_>) -> Result<Finished, SessionError>
                 follow_forks: request.follows_forks(),
                 writer: opened.writer,
                 size_limit: request.size_limit,
-                gpu: gpus.settings(request, clocks, opened.live.is_some()),
+                gpu: gpus.settings(request, clocks, is_live),
             },
             &inbox,
         )?;
@@ -132,8 +155,9 @@ pub fn record(request: &Request, say: Say<'_>) -> Result<Finished, SessionError>
             sources,
             told: Told::default(),
             live: opened.live,
+            remote,
             flight: opened.flight,
-            course: Course::begin(),
+            course: Course::begin(request.periods.is_empty()),
             calls,
         };
         recorder.describe_gpus(gpus.remarks);
@@ -299,6 +323,7 @@ impl Opened {
         place: OutputLocation,
         recording: &Recording,
         on_dump: Option<OnDump>,
+        remote: Option<&mut Remote>,
     ) -> Result<Self, SessionError> {
         let main_pid = recording.main_pid;
         let fallback = main_pid.map_or_else(|| "node".to_owned(), |pid| pid.to_string());
@@ -306,6 +331,15 @@ impl Opened {
         let again = own::open_again(&file);
         let follower = again.map_err(reading_fails)?;
         let mut writer = CaptureWriter::create(file, recording)?;
+        if let Some(remote) = remote {
+            let follower = own::open_again(writer.sink()).map_err(reading_fails)?;
+            let is_kept = !request.output.unkept;
+            let opened = remote.open(follower, &mut writer, is_kept);
+            opened.map_err(|cause| SessionError::System {
+                action: "hand the capture to the program that reads it",
+                cause,
+            })?;
+        }
         let formats = || request.output.formats.clone();
         let live = request
             .output

@@ -23,6 +23,7 @@ use crate::{
     SessionError,
     inbox::Message,
     outputs::live::Live,
+    remote::{self, Order},
     request::Targets,
     system::{self, STOP_FILE},
 };
@@ -77,6 +78,11 @@ impl Recorder<'_> {
                 // Signals first: Ctrl-C must work even under a flood of events.
                 biased;
                 stop = stops.next() => return Ok(Ending::Stopped(stop)),
+                order = remote::order(&mut self.remote) => match order {
+                    Some(Order::Stop) => return Ok(Ending::Asked),
+                    Some(order) => self.obey(order),
+                    None => return Ok(Ending::Unread),
+                },
                 news = flight::news(&mut self.flight) => self.flight_news(news),
                 () = &mut unread => return Ok(Ending::Unread),
                 () = &mut over, if self.request.duration.is_some() => return Ok(Ending::DurationOver),
@@ -174,6 +180,27 @@ impl Recorder<'_> {
             CollectorEvent::LimitReached(limit) => self.told.limit_reached = Some(limit),
         }
         Ok(false)
+    }
+
+    /// Does what the program that controls the recording asks for.
+    fn obey(&mut self, order: Order) {
+        let on = match order {
+            Order::Passed(position) => {
+                if let Some(remote) = &mut self.remote {
+                    remote.passed(position);
+                }
+                return;
+            }
+            Order::Pause => false,
+            Order::Resume => true,
+            // The caller ends the recording.
+            Order::Stop => return,
+        };
+        if !self.request.periods.is_empty() {
+            self.tell("a recording with collection periods is not paused or resumed otherwise");
+        } else if self.course.is_on() != on {
+            self.switch(on);
+        }
     }
 
     /// Begins or ends a collection period. Everything recorded in it has begun between the two
