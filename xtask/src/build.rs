@@ -56,7 +56,7 @@ impl Profile {
 pub(crate) fn build(workspace: &Workspace, profile: Profile) -> Result<()> {
     ebpf::build(workspace)?;
     let mut cargo = workspace.cargo();
-    cargo.args(["build", "--package", "gputrace"]);
+    cargo.args(["build", "--package", "gputrace-cli"]);
     if profile == Profile::Release {
         cargo.arg("--release");
     }

@@ -4,7 +4,7 @@
 //! xtask setup`, which prepares the machine and is quick if it is already prepared:
 //!
 //! ```text
-//! setup ──> build-ebpf ──> cargo build -p gputrace ──> demo
+//! setup ──> build-ebpf ──> cargo build -p gputrace-cli ──> demo
 //!   │           │                                └───> test  (all tests, unit to end-to-end)
 //!   │           └─ target/bpf/*.o, embedded by userspace/loader
 //!   └─ packages, eBPF compiler, bpf-linker, ROCm, mounts, Python readers

@@ -321,7 +321,8 @@ pub fn keep_on_one_processor(program: &Running) {
 }
 
 /// The binary under test.
-fn binary() -> PathBuf {
+#[must_use]
+pub fn binary() -> PathBuf {
     env::var_os("GPUTRACE_BIN").map_or_else(|| target().join("debug/gputrace"), PathBuf::from)
 }
 

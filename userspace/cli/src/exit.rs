@@ -173,6 +173,7 @@ fn read(error: &ReadError) -> u8 {
 #[cfg(test)]
 mod tests {
     use anyhow::Context as _;
+    use gputrace::Cause;
 
     use super::*;
 
@@ -186,6 +187,24 @@ mod tests {
             text(&error),
             "cannot export run.gtcap: cannot open run.gtcap: No such file or directory (os error 2)"
         );
+    }
+
+    #[test]
+    fn the_library_knows_the_causes() {
+        for (code, cause) in [
+            (USAGE, Cause::Usage),
+            (NO_TARGET, Cause::NoTarget),
+            (NO_ROCM, Cause::NoRocm),
+            (UNTRACEABLE, Cause::Untraceable),
+            (NO_PERMISSION, Cause::NoPermission),
+            (KERNEL, Cause::Kernel),
+            (OUTPUT, Cause::Output),
+            (LIBRARY, Cause::Library),
+            (EXISTS, Cause::Exists),
+            (QUERY, Cause::Other(QUERY)),
+        ] {
+            assert_eq!((Cause::of_status(code), cause.status()), (cause, code));
+        }
     }
 
     #[test]

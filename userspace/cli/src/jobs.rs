@@ -10,6 +10,7 @@ use clap::{ArgMatches, Command, FromArgMatches as _};
 
 use crate::{
     args::Cli,
+    controlled,
     effective::Options,
     input::{self, Job},
     record, say,
@@ -22,6 +23,9 @@ pub(crate) fn run(
     matches: &ArgMatches,
     arguments: &[OsString],
 ) -> Result<u8> {
+    if let Some(kept) = cli.record.controlled {
+        return controlled::run(&cli.record, kept);
+    }
     let Some(path) = &cli.record.input else {
         return Ok(record::run(cli, &Options::of(command, matches))?.status);
     };

@@ -11,6 +11,7 @@
 )]
 
 mod args;
+mod controlled;
 #[cfg(test)]
 mod documented;
 mod domains;

@@ -32,50 +32,16 @@ use crate::{
 /// Records, and reports the result.
 pub(crate) fn run(cli: &Cli, options: &Options) -> Result<Done> {
     let args = &cli.record;
-    let mut request = request(args, &pids(args)?);
-    if let Err(error) = live(&mut request, &args.output) {
-        say(&format!("error: {error}"));
-        return Ok(Done::with(exit::USAGE));
-    }
-    if let Err(error) = flight::check(&request) {
-        say(&format!("error: {error}"));
-        return Ok(Done::with(exit::USAGE));
-    }
+    let mut request = match asked(args)? {
+        Ok(request) => request,
+        Err(error) => {
+            say(&format!("error: {error}"));
+            return Ok(Done::with(exit::USAGE));
+        }
+    };
     tell_settings(args, options);
-    if request.domains.is_empty() {
-        say("error: the options leave nothing to trace; drop one that is =False");
-        return Ok(Done::with(exit::USAGE));
-    }
-    if request
-        .domains
-        .iter()
-        .any(|domain| domain.name().starts_with("HSA_CORE"))
-        && args.hsa_include.is_none()
-    {
-        say(
-            "HSA functions that are called very often and say little (hsa_signal_load_*, hsa_queue_load_*_index_*, hsa_executable_symbol_get_info) are left out; --hsa-include REGEX adds them",
-        );
-    }
-    if args.hsa_include.is_some()
-        && !request
-            .domains
-            .iter()
-            .any(|domain| domain.name().starts_with("HSA_"))
-    {
-        say("--hsa-include has no effect without HSA domains; add --hsa-trace");
-    }
-    if matches!(request.targets, Targets::Node) && request.extra.program.is_some() {
-        say(
-            "--functions needs a program (`gputrace --functions REGEX -- ./app`) or a process (-p PID)",
-        );
-        return Ok(Done::with(exit::USAGE));
-    }
-    if args.output.selected_regions && !request.periods.is_empty() {
-        say(
-            "--selected-regions and -P exclude each other: between periods, gputrace would not see \
-             the program switch recording on or off",
-        );
-        return Ok(Done::with(exit::USAGE));
+    for text in remarks(args, &request) {
+        say(text);
     }
     export::tell_useless(&args.output);
     let view = ProgressView::new();
@@ -91,6 +57,47 @@ pub(crate) fn run(cli: &Cli, options: &Options) -> Result<Done> {
         say(&format!("{} ({})", written.path.display(), written.content));
     }
     done(finished, printed)
+}
+
+/// The recording that the options ask for; or why they ask for nothing that can be done, for the
+/// user.
+pub(crate) fn asked(args: &RecordArgs) -> Result<Result<Request, String>> {
+    let mut request = request(args, &pids(args)?);
+    if let Err(error) = live(&mut request, &args.output) {
+        return Ok(Err(error.to_owned()));
+    }
+    if let Err(error) = flight::check(&request) {
+        return Ok(Err(error));
+    }
+    let refused = if request.domains.is_empty() {
+        "the options leave nothing to trace; drop one that is =False"
+    } else if matches!(request.targets, Targets::Node) && request.extra.program.is_some() {
+        "--functions needs a program (`gputrace --functions REGEX -- ./app`) or a process (-p PID)"
+    } else if args.output.selected_regions && !request.periods.is_empty() {
+        "--selected-regions and -P exclude each other: between periods, gputrace would not see the \
+         program switch recording on or off"
+    } else {
+        return Ok(Ok(request));
+    };
+    Ok(Err(refused.to_owned()))
+}
+
+/// What the user should know about a recording before it begins.
+pub(crate) fn remarks(args: &RecordArgs, request: &Request) -> Vec<&'static str> {
+    let any = |stem: &str| {
+        let mut domains = request.domains.iter();
+        domains.any(|domain| domain.name().starts_with(stem))
+    };
+    let mut remarks = Vec::new();
+    if any("HSA_CORE") && args.hsa_include.is_none() {
+        remarks.push(
+            "HSA functions that are called very often and say little (hsa_signal_load_*, hsa_queue_load_*_index_*, hsa_executable_symbol_get_info) are left out; --hsa-include REGEX adds them",
+        );
+    }
+    if args.hsa_include.is_some() && !any("HSA_") {
+        remarks.push("--hsa-include has no effect without HSA domains; add --hsa-trace");
+    }
+    remarks
 }
 
 /// What became of a recording that was reported.

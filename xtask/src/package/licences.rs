@@ -24,7 +24,7 @@ pub(super) fn texts(workspace: &Workspace) -> Result<String> {
         "tree",
         "--locked",
         "--package",
-        "gputrace",
+        "gputrace-cli",
         "--edges",
         "normal",
     ]);
@@ -135,7 +135,7 @@ mod tests {
 
     #[test]
     fn crates_of_others_are_found_once() {
-        let tree = "gputrace v0.1.0 (/work/userspace/cli)|MIT OR Apache-2.0\nmemchr v2.8.3|Unlicense OR MIT\n\
+        let tree = "gputrace-cli v0.1.0 (/work/userspace/cli)|MIT OR Apache-2.0\nmemchr v2.8.3|Unlicense OR MIT\n\
                     clap_derive v4.6.7 (proc-macro)|MIT\nmemchr v2.8.3|Unlicense OR MIT (*)\n";
         let crates = crates(tree);
         let names: Vec<&str> = crates.iter().map(|(name, _)| name.as_str()).collect();

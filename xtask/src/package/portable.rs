@@ -39,7 +39,13 @@ pub(super) fn build(workspace: &Workspace) -> Result<PathBuf> {
         .with_context(|| format!("cannot make {} executable", compiler.display()))?;
     let mut cargo = workspace.cargo();
     cargo
-        .args(["build", "--locked", "--release", "--package", "gputrace"])
+        .args([
+            "build",
+            "--locked",
+            "--release",
+            "--package",
+            "gputrace-cli",
+        ])
         .args(["--features", "portable"])
         .env("CARGO_TARGET_DIR", &target)
         .env("CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_LINKER", &compiler)

@@ -16,6 +16,7 @@ use super::{
     tuning::TuningArgs,
     values::{boolean, bytes, duration, tracepoint},
 };
+use crate::controlled::Kept;
 
 /// Options of a recording.
 #[derive(Debug, Args)]
@@ -31,6 +32,16 @@ pub(crate) struct RecordArgs {
         group = "running"
     )]
     pub(crate) pids: Vec<u32>,
+
+    /// Record for the program at the other end of standard input: the library `gputrace`.
+    #[arg(
+        long,
+        hide = true,
+        require_equals = true,
+        value_enum,
+        value_name = "KEPT"
+    )]
+    pub(crate) controlled: Option<Kept>,
 
     /// Choice of running processes.
     #[command(flatten)]

@@ -1,0 +1,81 @@
+//! A session of the library `gputrace` on the real runtime: kernels and copies as the software GPU
+//! logged them, with the calls that asked for them.
+
+mod support;
+
+use std::{collections::BTreeMap, fs, process::Command};
+
+use gputrace::{Domain, Event, Index, Session};
+use gputrace_fidelity::{release::equip, run::ROOM};
+
+use support::{gputrace, kernels, program, release};
+
+/// What `many_kernels` launches.
+const NAME: &str = "small_a";
+
+#[test]
+fn a_session_delivers_what_the_gpu_ran() {
+    let Some(release) = release("7.2.4") else {
+        return;
+    };
+    let place = tempfile::tempdir().expect("a directory");
+    let place = place.path();
+    fs::write(place.join("softgpu.toml"), "").expect("the settings");
+    let program = program(&release, "many_kernels", &["300"]);
+    let mut environment = Command::new("");
+    equip(&mut environment, place).expect("the software GPU");
+    let mut builder = Session::builder()
+        .recorder(gputrace())
+        .domains([
+            Domain::HipRuntime,
+            Domain::KernelDispatch,
+            Domain::MemoryCopy,
+        ])
+        .launch(std::iter::once(program.get_program()).chain(program.get_args()));
+    for option in ROOM {
+        builder = builder.option(option);
+    }
+    for (name, value) in environment.get_envs() {
+        builder = builder.env(name, value.expect("only variables that are set"));
+    }
+    let mut session = builder.start().expect("a session");
+    let mut index = Index::default();
+    let mut calls = BTreeMap::new();
+    let mut dispatches = Vec::new();
+    for event in session.events() {
+        let event = event.expect("an event");
+        index.learn(&event);
+        match event {
+            Event::Call(call) => {
+                calls.insert(call.correlation, index.call_name(&call).to_owned());
+            }
+            Event::Dispatch(one) => {
+                let kernel = index.kernel(&one).expect("its kernel is known");
+                if kernel.kernel.name == NAME {
+                    let queue = index.queue(one.queue).expect("its queue is known");
+                    let agent = queue.node_id.and_then(|node| index.agent(node));
+                    assert!(agent.is_some(), "{queue:?}");
+                    dispatches.push(one);
+                }
+            }
+            _ => {}
+        }
+    }
+    session.finish().expect("an orderly end");
+    let ledger = index.ledger().expect("an account");
+    assert!(ledger.complete && ledger.total().lost() == 0, "{ledger:?}");
+
+    let truth = kernels(place, NAME);
+    assert_eq!((dispatches.len(), truth.len()), (100, 100));
+    dispatches.sort_unstable_by_key(|one| one.time.begin);
+    for (one, (begin, end)) in dispatches.iter().zip(&truth) {
+        let time = &one.time;
+        for (window, truth) in [(time.begin_window, begin), (time.end_window, end)] {
+            let latest = window.latest.unwrap_or(u64::MAX);
+            assert!((window.earliest..=latest).contains(truth), "{one:?}");
+        }
+        assert!(time.drawn_begin().is_some() && time.drawn_end().is_some());
+        let caller = calls.get(&one.origin.caller).map(String::as_str);
+        assert_eq!(caller, Some("hipLaunchKernel"));
+    }
+}
