@@ -36,6 +36,7 @@ pub mod csvout;
 pub mod formats;
 pub mod kernel;
 pub mod process;
+pub mod sample;
 pub mod terminal;
 pub mod trace;
 

@@ -279,3 +279,39 @@ fn what_cannot_be_recorded_is_a_typed_error() {
     assert!(matches!(silent, Err(Error::Died { .. })), "{silent:?}");
     assert_eq!(belongings(), before);
 }
+
+#[test]
+fn a_tool_in_c_gets_every_call_with_its_arguments() {
+    let Some(bench) = Bench::privileged() else {
+        return;
+    };
+    let tool = gputrace_e2e::sample::compile("api_callbacks", bench.path());
+    let mut program = bench.start(&["hip_calls", "loop", "0"]);
+    let mut path = binary().parent().unwrap().as_os_str().to_owned();
+    path.push(":");
+    path.push(std::env::var_os("PATH").unwrap_or_default());
+    let mut command = std::process::Command::new(tool);
+    command
+        .arg(program.pid().to_string())
+        .args(["--max-events=2000", "--ring-size=16MiB"])
+        .env("PATH", path);
+    let mut tool = Running::start("a tool", &mut command);
+    tool.finish();
+    let text = tool.stdout();
+    let tid = format!("{} ", program.pid());
+    let names: BTreeMap<&str, usize> = text.lines().fold(BTreeMap::new(), |mut names, line| {
+        assert!(line.starts_with(&tid) && line.contains(") = "), "{line}");
+        let name = line.split(" ns ").nth(1).and_then(|rest| rest.split('(').next());
+        *names.entry(name.unwrap_or_default()).or_default() += 1;
+        names
+    });
+    assert!(text.lines().count() >= 2000, "{}", text.lines().count());
+    assert!(names.contains_key("hipMalloc"), "{names:?}");
+    assert!(text.contains("hipMalloc(ptr=0x"), "{text}");
+    program.close_stdin();
+    program.finish();
+    let logged = logged(&bench);
+    for name in names.keys().filter(|name| !name.starts_with("__hip")) {
+        assert!(logged.keys().any(|(_, known)| known == name), "{name}");
+    }
+}

@@ -94,6 +94,12 @@ impl Control {
         self.lines().drain(..).collect()
     }
 
+    /// Takes the oldest of these lines.
+    #[must_use]
+    pub fn take_line(&self) -> Option<String> {
+        self.lines().pop_front()
+    }
+
     fn line(&self, line: String) {
         let mut lines = self.lines();
         if lines.len() >= LINES {
