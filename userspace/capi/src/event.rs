@@ -13,7 +13,7 @@ use gputrace::{
 
 use crate::{error::c_text, names::Names};
 
-/// What an event is. The member of the same name of [`Event`] is then not null.
+/// What an event is. The member of the same name of `gputrace_event` is then not null.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum EventKind {
@@ -354,7 +354,10 @@ impl Current {
             RustEvent::Call(call) => (EventKind::Call, Body::Call(of_call(call, index, names))),
             RustEvent::Dispatch(one) => {
                 let name = names.of_dispatch(one, index);
-                (EventKind::Dispatch, Body::Dispatch(of_dispatch(one, index, name)))
+                (
+                    EventKind::Dispatch,
+                    Body::Dispatch(of_dispatch(one, index, name)),
+                )
             }
             RustEvent::Copy(copy) => (EventKind::Copy, Body::Copy(of_copy(copy))),
             RustEvent::Process(info) => (EventKind::Process, Body::Process(self.of_process(info))),

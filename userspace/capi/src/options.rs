@@ -1,7 +1,7 @@
 //! What a session records.
 
 use std::{
-    ffi::{OsString, c_char},
+    ffi::{CStr, OsString, c_char},
     os::unix::ffi::OsStringExt as _,
     panic::AssertUnwindSafe,
 };
@@ -24,7 +24,9 @@ fn domain(number: u8) -> Option<Domain> {
 
 /// The domain with this name.
 fn domain_named(name: &str) -> Option<Domain> {
-    (0..=u8::MAX).filter_map(domain).find(|domain| domain.name() == name)
+    (0..=u8::MAX)
+        .filter_map(domain)
+        .find(|domain| domain.name() == name)
 }
 
 /// The options behind a pointer.
@@ -95,15 +97,18 @@ pub unsafe extern "C" fn gputrace_options_launch(
 ) -> Status {
     let mut words = Vec::new();
     if !command.is_null() {
-        for index in 0.. {
+        let mut place = command;
+        loop {
             // SAFETY: the array ends with null, which ends this loop.
-            let word = unsafe { *command.add(index) };
+            let word = unsafe { place.read() };
             if word.is_null() {
                 break;
             }
             // SAFETY: it is a text.
-            let word = unsafe { std::ffi::CStr::from_ptr(word) };
+            let word = unsafe { CStr::from_ptr(word) };
             words.push(OsString::from_vec(word.to_bytes().to_vec()));
+            // SAFETY: there is an entry behind each that is not null.
+            place = unsafe { place.add(1) };
         }
     }
     if words.is_empty() {
@@ -232,7 +237,10 @@ pub unsafe extern "C" fn gputrace_session_start(
     // SAFETY: by this function's contract.
     let (options, stream) = (unsafe { options.as_ref() }, unsafe { stream.as_mut() });
     let (Some(options), Some(stream)) = (options, stream) else {
-        return fail(Status::Argument, "the options or the place for the stream are null");
+        return fail(
+            Status::Argument,
+            "the options or the place for the stream are null",
+        );
     };
     guarded(AssertUnwindSafe(|| {
         let started: Result<Session, _> = options.0.clone().start();

@@ -8,6 +8,7 @@ use std::{
     panic::AssertUnwindSafe,
     ptr,
     sync::{Mutex, MutexGuard, PoisonError, TryLockError},
+    time::Duration,
 };
 
 use gputrace::{Capture, Control, Error, Event as RustEvent, Events, Index, Session};
@@ -53,6 +54,10 @@ enum Source {
     /// The session was finished.
     Finished,
 }
+
+/// A range that was begun, and will end.
+#[derive(Debug)]
+pub struct Range(#[expect(dead_code, reason = "dropping it ends the range")] gputrace::Range);
 
 /// How a recording ended.
 #[repr(C)]
@@ -280,7 +285,10 @@ unsafe fn control(handle: *mut Stream, action: impl FnOnce(&Control)) -> Status 
     match unsafe { stream(handle) } {
         Err(status) => status,
         Ok(stream) => match &stream.control {
-            None => fail(Status::Argument, "the stream is of a capture, not of a recording"),
+            None => fail(
+                Status::Argument,
+                "the stream is of a capture, not of a recording",
+            ),
             Some(control) => guarded(AssertUnwindSafe(|| {
                 action(control);
                 Status::Ok
@@ -321,6 +329,94 @@ pub unsafe extern "C" fn gputrace_stream_pause(handle: *mut Stream) -> Status {
 pub unsafe extern "C" fn gputrace_stream_resume(handle: *mut Stream) -> Status {
     // SAFETY: by this function's contract.
     unsafe { control(handle, Control::resume) }
+}
+
+/// Marks this moment in the recording, with a text: a marker of this process and thread, in the
+/// events and in every output. From any thread.
+///
+/// # Safety
+///
+/// `handle` is a stream that is not freed meanwhile; `label` is a text.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gputrace_stream_mark(handle: *mut Stream, label: *const c_char) -> Status {
+    // SAFETY: by this function's contract.
+    let Some(label) = (unsafe { text(label, "the text") }) else {
+        return Status::Argument;
+    };
+    // SAFETY: by this function's contract.
+    unsafe { control(handle, |control| control.mark(label)) }
+}
+
+/// Begins a range in the recording, with a text; `*range` is what `gputrace_range_end` needs. From
+/// any thread.
+///
+/// # Safety
+///
+/// `handle` is a stream that is not freed meanwhile; `label` is a text; `range` can be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gputrace_range_begin(
+    handle: *mut Stream,
+    label: *const c_char,
+    range: *mut *mut Range,
+) -> Status {
+    // SAFETY: by this function's contract.
+    let Some(label) = (unsafe { text(label, "the text") }) else {
+        return Status::Argument;
+    };
+    // SAFETY: by this function's contract.
+    let Some(range) = (unsafe { range.as_mut() }) else {
+        return fail(Status::Argument, "the place for the range is null");
+    };
+    let begin = |control: &Control| {
+        *range = Box::into_raw(Box::new(Range(control.range(label))));
+    };
+    // SAFETY: by this function's contract.
+    unsafe { control(handle, begin) }
+}
+
+/// Ends a range and frees it. Its stream may have been freed already. Null is allowed.
+///
+/// # Safety
+///
+/// `range` is null or came from `gputrace_range_begin`, and is not used any more.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gputrace_range_end(range: *mut Range) {
+    if !range.is_null() {
+        guarded(AssertUnwindSafe(|| {
+            // SAFETY: it came from `Box::into_raw`, and nobody uses it any more.
+            drop(unsafe { Box::from_raw(range) });
+            Status::Ok
+        }));
+    }
+}
+
+/// Waits until every call that had ended before is delivered, at most `limit_ms` milliseconds. Call
+/// it from another thread than the one that takes events. `GPUTRACE_STATUS_END`: the recording has
+/// ended. `GPUTRACE_STATUS_BUSY`: the limit was reached.
+///
+/// # Safety
+///
+/// `handle` is a stream that is not freed meanwhile.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gputrace_stream_flush(handle: *mut Stream, limit_ms: u64) -> Status {
+    let mut flushed = Status::Ok;
+    // SAFETY: by this function's contract.
+    let status = unsafe {
+        control(handle, |control| {
+            if !control.flush(Duration::from_millis(limit_ms)) {
+                flushed = if control.is_over() {
+                    Status::End
+                } else {
+                    fail(Status::Busy, "the events were not taken in time")
+                };
+            }
+        })
+    };
+    if status == Status::Ok {
+        flushed
+    } else {
+        status
+    }
 }
 
 /// Takes the next line that the recorder has written for people; null if there is none. It is valid

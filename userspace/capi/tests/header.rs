@@ -1,5 +1,10 @@
 //! The header is the one that cbindgen makes from the code.
 
+#![allow(
+    clippy::disallowed_methods,
+    reason = "tests make and read files of their own"
+)]
+
 use std::{env, fs, path::Path};
 
 use cbindgen::{Builder, Config};

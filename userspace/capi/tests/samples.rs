@@ -1,7 +1,9 @@
 //! The samples and misuse in C: they compile without a warning as C and C++, and do what they say.
 
 #![allow(
+    clippy::disallowed_methods,
     clippy::expect_used,
+    clippy::panic,
     clippy::unwrap_used,
     reason = "test code outside of #[test] functions"
 )]
@@ -62,7 +64,10 @@ fn capture(place: &Path) -> PathBuf {
     for one in &calls {
         made.call(one);
     }
-    made.meta(gputrace_capture::Meta::Ledger(Box::new(ledger(&calls, &[]))));
+    made.meta(gputrace_capture::Meta::Ledger(Box::new(ledger(
+        &calls,
+        &[],
+    ))));
     made.meta(gputrace_capture::Meta::End(End::default()));
     let path = place.join("run.gtcap");
     fs::write(&path, made.bytes()).unwrap();
@@ -73,16 +78,10 @@ fn run(program: &Path, argument: &Path) -> Output {
     Command::new(program).arg(argument).output().unwrap()
 }
 
-#[test]
-fn samples_compile_without_a_warning_and_read_a_capture() {
+/// The samples do what they say when this compiler has compiled them.
+fn samples_work(compilers: &[(&str, &[&str])]) {
     let place = tempfile::tempdir().unwrap();
     let capture = capture(place.path());
-    let compilers: &[(&str, &[&str])] = &[
-        ("gcc", &["-std=c11"]),
-        ("gcc", &["-std=c99", "-O2"]),
-        ("gcc", &["-std=c11", "-fsanitize=address,undefined", "-O1"]),
-        ("clang", &["-std=c11"]),
-    ];
     for (compiler, options) in compilers {
         for source in ["activity", "external_correlation", "api_callbacks"] {
             let source = format!("examples/{source}.c");
@@ -96,8 +95,30 @@ fn samples_compile_without_a_warning_and_read_a_capture() {
             }
             assert!(output.status.success(), "{source} by {compiler}: {said}");
             let text = String::from_utf8_lossy(&output.stdout);
-            assert_eq!(text.contains("seen 20, lost 0"), source.contains("activity"));
+            assert_eq!(
+                text.contains("seen 20, lost 0"),
+                source.contains("activity")
+            );
         }
+    }
+}
+
+#[test]
+fn samples_compile_without_a_warning_and_read_a_capture() {
+    samples_work(&[
+        ("gcc", &["-std=c11"]),
+        ("gcc", &["-std=c99", "-O2"]),
+        ("gcc", &["-std=c11", "-fsanitize=address,undefined", "-O1"]),
+    ]);
+}
+
+#[test]
+fn clang_compiles_the_samples_too() {
+    let names = ["clang", "clang-19", "clang-15"];
+    let is_there = |name: &&str| Command::new(name).arg("--version").output().is_ok();
+    match names.iter().find(|name| is_there(name)) {
+        Some(clang) => samples_work(&[(clang, &["-std=c11"])]),
+        None => gputrace_skip::skipped("there is no clang"),
     }
 }
 
