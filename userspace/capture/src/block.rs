@@ -5,7 +5,7 @@ use crate::{
     format::kind,
     gpu::{Agent, AgentHandle, CodeObject, GpuClock, KfdEvent, Pasid, Queue},
     ledger::Ledger,
-    meta::{ClockSnapshot, End, Epoch, Library, Notice, Pause, Process, Recording},
+    meta::{Annotation, ClockSnapshot, End, Epoch, Library, Notice, Pause, Process, Recording},
     stack::{CodeFile, Stack},
     tracepoint::TraceFormat,
 };
@@ -94,6 +94,8 @@ meta_kinds! {
     CodeFile(Box<CodeFile>) from CodeFile = CODE_FILE "code_file";
     /// A stack; may come after the calls that have it.
     Stack(Box<Stack>) from Stack = STACK "call_stack";
+    /// A moment or range that the program that follows the recording has marked.
+    Annotation(Box<Annotation>) from Annotation = ANNOTATION "annotation";
 }
 
 /// A block as read.

@@ -81,8 +81,9 @@ impl<F> Seek for Following<F> {
     }
 }
 
-/// The time of `CLOCK_BOOTTIME`, ns.
-fn now() -> u64 {
+/// The time of `CLOCK_BOOTTIME`, ns: the clock of every record.
+#[must_use]
+pub fn now() -> u64 {
     let time = clock_gettime(ClockId::Boottime);
     // Neither part of this clock is ever negative.
     u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000

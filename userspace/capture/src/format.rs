@@ -139,4 +139,5 @@ pub(crate) mod kind {
     pub(crate) const PAUSE: u16 = 45;
     pub(crate) const CODE_FILE: u16 = 46;
     pub(crate) const STACK: u16 = 47;
+    pub(crate) const ANNOTATION: u16 = 48;
 }

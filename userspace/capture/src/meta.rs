@@ -341,6 +341,37 @@ pub struct Pause {
     pub to: u64,
 }
 
+/// A moment or a range that the program that reads the recording while it is made has marked
+/// ([`crate::follow`]).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Annotation {
+    /// Unique in the recording, from 1; the same at the begin and at the end of a range.
+    pub id: u64,
+    /// When, ns `CLOCK_BOOTTIME`.
+    pub time: u64,
+    /// Process id of that program, initial pid namespace.
+    pub pid: u32,
+    /// Its thread.
+    pub tid: u32,
+    /// What it marks.
+    pub what: Annotated,
+    /// Its text; empty at the end of a range.
+    pub text: String,
+}
+
+/// What an annotation marks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Annotated {
+    /// A moment.
+    #[default]
+    Mark,
+    /// The begin of a range.
+    Begin,
+    /// The end of a range.
+    End,
+}
+
 /// A remark for readers of the recording, e.g. on a library that could not be probed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Notice {

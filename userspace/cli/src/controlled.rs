@@ -20,10 +20,13 @@ use anyhow::{Context as _, Result};
 use clap::ValueEnum;
 use gputrace::wire::{self, Asked, Ended, Said};
 use gputrace_files::kernel;
-use gputrace_session::{Finished, Order, Orders, Remote, record_for};
+use gputrace_session::{Finished, News, Order, Orders, Remote, record_for};
 use rustix::{
     io::fcntl_dupfd_cloexec,
-    net::{SocketType, sockopt::socket_type},
+    net::{
+        SocketType,
+        sockopt::{socket_peercred, socket_type},
+    },
     stdio::{dup2_stdin, stdin},
 };
 
@@ -94,11 +97,17 @@ fn record(args: &RecordArgs, kept: Kept, socket: &Arc<OwnedFd>) -> Result<Said> 
             }
         }
     };
-    let began = {
+    let news = {
         let socket = Arc::clone(socket);
-        move || tell(&socket, &Said::Began)
+        move |news| {
+            let said = match news {
+                News::Began => Said::Began,
+                News::Flushed(number) => Said::Flushed(number),
+            };
+            tell(&socket, &said);
+        }
     };
-    let (remote, sender) = Remote::new(opened, began);
+    let (remote, sender) = Remote::new(opened, news);
     orders.replace(Some(sender));
     let finished = record_for(remote, &request, &|line| {
         tell(socket, &Said::Line(wire::short(line.as_str())));
@@ -117,10 +126,18 @@ fn connection() -> Result<OwnedFd> {
 
 /// Starts the thread that passes the other program's orders on.
 fn listen(socket: Arc<OwnedFd>, orders: Orders) -> io::Result<()> {
+    // As this process sees it: the other one may live in a container.
+    let caller = socket_peercred(&*socket).map_or(0, |peer| peer.pid.as_raw_nonzero().get());
+    let caller = caller.cast_unsigned();
     let pass = move || {
         // Anything else than an order is a defect of the other program, and ends the recording.
         while let Ok(Some((asked, _))) = wire::receive::<Asked>(&*socket) {
             let order = match asked {
+                Asked::Annotate(mut annotation) => {
+                    annotation.pid = caller;
+                    Order::Annotate(annotation)
+                }
+                Asked::Flush(number) => Order::Flush(number),
                 Asked::Stop => Order::Stop,
                 Asked::Pause => Order::Pause,
                 Asked::Resume => Order::Resume,

@@ -100,7 +100,11 @@ impl Base {
             Meta::Ledger(ledger) => self.ledger = Some(*ledger),
             Meta::Epoch(epoch) => self.round_over(epoch.time),
             // These are about their own moment, or were taken elsewhere.
-            Meta::Recording(_) | Meta::End(_) | Meta::KfdEvent(_) | Meta::Pause(_) => {}
+            Meta::Recording(_)
+            | Meta::End(_)
+            | Meta::KfdEvent(_)
+            | Meta::Pause(_)
+            | Meta::Annotation(_) => {}
         }
     }
 

@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use gputrace_capture::meta::Recording;
+use gputrace_capture::{Block, CaptureReader, Meta, ReadError, meta::Recording};
 use gputrace_timeline::Timeline;
 
 use crate::{Error, Events};
@@ -27,8 +27,14 @@ impl Capture {
     /// [`Error::Read`] if the file cannot be opened, is no capture, or is of a newer version.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, Error> {
         let path = path.as_ref().to_owned();
-        let recording = Timeline::open(&path)?.recording().clone();
-        Ok(Self { path, recording })
+        // A timeline would read the whole capture once.
+        match CaptureReader::open(&path)?.next_block()? {
+            Some(Block::Meta(Meta::Recording(recording))) => Ok(Self {
+                path,
+                recording: *recording,
+            }),
+            _ => Err(ReadError::NoRecording.into()),
+        }
     }
 
     /// Where and how the recording was made.

@@ -100,7 +100,10 @@ pub use gputrace_timeline::{
     observation, stream,
 };
 pub use index::Index;
-pub use session::{Control, Finished, LiveReader, Session};
+pub use session::{Control, Finished, LiveReader, Range, Session};
+
+/// The version of this library. The recorder must have the same.
+pub const VERSION: &str = wire::VERSION;
 
 /// Names of the functions of a domain that this version knows, in order; a newer runtime may have
 /// more. Empty for domains that are not of functions.

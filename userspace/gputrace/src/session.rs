@@ -9,18 +9,23 @@ use std::{
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, Ordering},
+        Arc, Condvar, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     thread::{self, JoinHandle},
+    time::Duration,
 };
 
 use gputrace_capture::{
     CaptureReader,
-    follow::{Follower, Following},
+    follow::{self, Follower, Following},
+    meta::{Annotated, Annotation},
 };
 use gputrace_timeline::Timeline;
-use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType, shutdown, socketpair};
+use rustix::{
+    net::{AddressFamily, Shutdown, SocketFlags, SocketType, shutdown, socketpair},
+    thread::gettid,
+};
 
 use crate::{
     Builder, Cause, Error, Events,
@@ -67,24 +72,138 @@ pub struct Control(Arc<Shared>);
 struct Shared {
     socket: OwnedFd,
     lines: Mutex<VecDeque<String>>,
+    /// Number of the last annotation or flush.
+    numbers: AtomicU64,
+    progress: Mutex<Progress>,
+    progressed: Condvar,
+}
+
+/// How far the recorder and the reader of the events are.
+#[derive(Debug, Default)]
+struct Progress {
+    /// The last flush that the recorder has done, and when this was learned, ns `CLOCK_BOOTTIME`.
+    flushed: u64,
+    flushed_at: u64,
+    /// Everything that was in the capture at this time has been delivered, ns `CLOCK_BOOTTIME`.
+    delivered: u64,
+    is_over: bool,
+}
+
+impl Shared {
+    fn new(socket: OwnedFd) -> Self {
+        Self {
+            socket,
+            lines: Mutex::default(),
+            numbers: AtomicU64::new(0),
+            progress: Mutex::default(),
+            progressed: Condvar::new(),
+        }
+    }
+
+    fn number(&self) -> u64 {
+        self.numbers.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    fn progress(&self, change: impl FnOnce(&mut Progress)) {
+        let progress = self.progress.lock();
+        change(&mut progress.unwrap_or_else(PoisonError::into_inner));
+        self.progressed.notify_all();
+    }
+}
+
+/// A range that [`Control::range`] began. It ends when this is dropped.
+#[derive(Debug)]
+#[must_use = "the range ends when this is dropped"]
+pub struct Range {
+    control: Control,
+    id: u64,
+}
+
+impl Drop for Range {
+    fn drop(&mut self) {
+        self.control.annotate(self.id, Annotated::End, "");
+    }
+}
+
+impl Progress {
+    /// Whether what was flushed by this number was delivered.
+    fn has_delivered(&self, number: u64) -> bool {
+        self.flushed >= number && self.delivered >= self.flushed_at
+    }
 }
 
 impl Control {
     /// Ends the recording. What was recorded until then is still delivered; then the events end. A
     /// launched program goes on, untraced.
     pub fn stop(&self) {
-        self.ask(Asked::Stop);
+        self.ask(&Asked::Stop);
     }
 
     /// Records nothing that begins from now on, until [`Control::resume`]. What has begun is
     /// recorded with its end. The probes stay, and cost less.
     pub fn pause(&self) {
-        self.ask(Asked::Pause);
+        self.ask(&Asked::Pause);
     }
 
     /// Records again what begins from now on.
     pub fn resume(&self) {
-        self.ask(Asked::Resume);
+        self.ask(&Asked::Resume);
+    }
+
+    /// Marks this moment, with a text. The mark is in the events and in every output, as a marker of
+    /// this process and thread (`Domain::MarkerCore`). Texts are cut at 8 KiB.
+    pub fn mark(&self, text: &str) {
+        self.annotate(self.0.number(), Annotated::Mark, text);
+    }
+
+    /// Begins a range, with a text. It is in the events and in every output, as marks are, when it
+    /// has ended. Ranges may overlap in any way.
+    pub fn range(&self, text: &str) -> Range {
+        let id = self.0.number();
+        self.annotate(id, Annotated::Begin, text);
+        Range {
+            control: self.clone(),
+            id,
+        }
+    }
+
+    /// Waits until every call that had ended before is delivered: until the reader of the events has
+    /// taken it, and asks for the next one. Dispatches and copies are delivered when nothing more
+    /// can become known about them; a flush does not change that.
+    ///
+    /// Call it from another thread than the one that takes events. Returns `false` if that does not
+    /// happen within `limit`, or if the recording has ended: then the events end when everything is
+    /// delivered.
+    #[must_use]
+    pub fn flush(&self, limit: Duration) -> bool {
+        let number = self.0.number();
+        self.ask(&Asked::Flush(number));
+        let progress = self.0.progress.lock();
+        let waited = self.0.progressed.wait_timeout_while(
+            progress.unwrap_or_else(PoisonError::into_inner),
+            limit,
+            |progress| !progress.is_over && !progress.has_delivered(number),
+        );
+        let (progress, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        progress.has_delivered(number)
+    }
+
+    /// Whether the recording has ended and its recorder is gone.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        let progress = self.0.progress.lock();
+        progress.unwrap_or_else(PoisonError::into_inner).is_over
+    }
+
+    fn annotate(&self, id: u64, what: Annotated, text: &str) {
+        self.ask(&Asked::Annotate(Box::new(Annotation {
+            id,
+            time: follow::now(),
+            pid: 0,
+            tid: gettid().as_raw_nonzero().get().cast_unsigned(),
+            what,
+            text: wire::short(text),
+        })));
     }
 
     /// Takes the lines that the recorder has written for people since the last time: what it found,
@@ -112,9 +231,9 @@ impl Control {
         self.0.lines.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn ask(&self, message: Asked) {
+    fn ask(&self, message: &Asked) {
         // This fails only if the recorder has gone, which the end of the session reports.
-        let _ = wire::send(&self.0.socket, &message, None);
+        let _ = wire::send(&self.0.socket, message, None);
     }
 }
 
@@ -189,10 +308,7 @@ pub(crate) fn start(mut command: Command, recorder: &Path) -> Result<Session, Er
         recorder: recorder.to_owned(),
         cause,
     })?;
-    let control = Control(Arc::new(Shared {
-        socket: ours,
-        lines: Mutex::default(),
-    }));
+    let control = Control(Arc::new(Shared::new(ours)));
     let begun = Begun::wait(&control, recorder).and_then(|begun| {
         let over = Arc::new(AtomicBool::new(begun.ended.is_some()));
         let events = follow(begun.capture, Arc::clone(&over), control.clone())?;
@@ -270,6 +386,7 @@ impl Begun {
                 Said::Failed { status, text } => {
                     return Err(Silence::Error(refused(status, text)));
                 }
+                Said::Flushed(_) => continue,
                 Said::Began => None,
                 Said::Ended(ended) => Some(ended),
             };
@@ -311,6 +428,10 @@ fn listen(
         let failure = loop {
             match wire::receive::<Said>(&control.0.socket) {
                 Ok(Some((Said::Line(line), _))) => control.line(line),
+                Ok(Some((Said::Flushed(number), _))) => control.0.progress(|progress| {
+                    progress.flushed = number;
+                    progress.flushed_at = follow::now();
+                }),
                 Ok(Some((Said::Ended(ended), _))) => outcome = Some(Ok(ended)),
                 Ok(Some((Said::Failed { status, text }, _))) => {
                     outcome = Some(Err(refused(status, text)));
@@ -327,6 +448,7 @@ fn listen(
         let _ = shutdown(&control.0.socket, Shutdown::Both);
         let status = child.wait();
         over.store(true, Ordering::Release);
+        control.0.progress(|progress| progress.is_over = true);
         match (outcome, failure) {
             (Some(outcome), _) => outcome,
             (None, Some(error)) => Err(error.into()),
@@ -349,11 +471,15 @@ impl Follower for Telling {
     fn passed(&mut self, _: &File, position: u64) {
         if position.saturating_sub(self.told) >= PASSED {
             self.told = position;
-            self.control.ask(Asked::Passed(position));
+            self.control.ask(&Asked::Passed(position));
         }
     }
 
-    fn caught_up(&mut self, _: u64) {}
+    fn caught_up(&mut self, time: u64) {
+        self.control
+            .0
+            .progress(|progress| progress.delivered = time);
+    }
 }
 
 /// A capture that is read while it grows.
@@ -393,11 +519,7 @@ mod tests {
             None,
         )
         .unwrap();
-        let shared = Shared {
-            socket: ours,
-            lines: Mutex::default(),
-        };
-        (Control(Arc::new(shared)), theirs)
+        (Control(Arc::new(Shared::new(ours))), theirs)
     }
 
     /// What becomes of a session whose recorder says this, and then ends.

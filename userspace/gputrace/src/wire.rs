@@ -12,6 +12,7 @@ use std::{
     path::PathBuf,
 };
 
+use gputrace_capture::meta::Annotation;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
@@ -41,6 +42,8 @@ pub enum Said {
     },
     /// What exists has its probes.
     Began,
+    /// What was seen before [`Asked::Flush`] with this number is in the capture.
+    Flushed(u64),
     /// A line for people.
     Line(String),
     /// The capture is complete. The last message.
@@ -66,7 +69,7 @@ pub struct Ended {
 }
 
 /// A message of the session.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Asked {
     /// End the recording.
@@ -75,6 +78,11 @@ pub enum Asked {
     Pause,
     /// Record again.
     Resume,
+    /// Mark a moment or a range. The recorder fills in the process id.
+    Annotate(Box<Annotation>),
+    /// Say [`Said::Flushed`] with this number when everything that was seen before is in the
+    /// capture.
+    Flush(u64),
     /// The capture has been read up to this position, bytes.
     Passed(u64),
 }

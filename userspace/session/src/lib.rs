@@ -54,7 +54,7 @@ pub use probing::{
     named::LibraryName,
 };
 pub use recorder::{Finished, Say, periods::Period, record, record_for};
-pub use remote::{Order, Orders, Remote};
+pub use remote::{News, Order, Orders, Remote};
 pub use request::{
     FlightRequest, Formats, FunctionFilter, LiveFormat, LiveOutput, NewView, OutputRequest, Parts,
     Request, StacksOf, Targets, View, Watcher,

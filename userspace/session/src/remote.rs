@@ -19,6 +19,7 @@ use std::{
 use gputrace_capture::{
     CaptureWriter, Sink,
     follow::{HOLE, give_back},
+    meta::Annotation,
 };
 use gputrace_files::own;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
@@ -29,7 +30,7 @@ use crate::outputs::live::MOST_UNREAD;
 const WAITING: usize = 64;
 
 /// What the other program asks for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Order {
     /// End the recording. A launched program goes on.
     Stop,
@@ -37,6 +38,10 @@ pub enum Order {
     Pause,
     /// Record again.
     Resume,
+    /// Mark a moment or a range in the recording.
+    Annotate(Box<Annotation>),
+    /// Write everything that was seen until now into the capture, and then say so.
+    Flush(u64),
     /// It has read the capture up to this position, bytes, and will not go back except to its
     /// beginning.
     Passed(u64),
@@ -57,11 +62,20 @@ impl Orders {
 /// Gets the capture, open for reading only, at its beginning.
 type Opened = dyn FnOnce(File) -> io::Result<()>;
 
+/// Something that the other program waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum News {
+    /// What exists has its probes.
+    Began,
+    /// What was seen before the [`Order::Flush`] with this number is in the capture.
+    Flushed(u64),
+}
+
 /// The recorder's end of the connection to the other program.
 pub struct Remote {
     orders: Receiver<Order>,
     opened: Option<Box<Opened>>,
-    began: Option<Box<dyn FnOnce()>>,
+    news: Box<dyn Fn(News)>,
     unread: Option<Unread>,
 }
 
@@ -80,18 +94,18 @@ struct Unread {
 }
 
 impl Remote {
-    /// `opened` gets the capture before anything is recorded, and may start threads. `began` is
-    /// called when what exists has its probes.
+    /// `opened` gets the capture before anything is recorded, and may start threads. `news` gets
+    /// what happens later.
     #[must_use]
     pub fn new(
         opened: impl FnOnce(File) -> io::Result<()> + 'static,
-        began: impl FnOnce() + 'static,
+        news: impl Fn(News) + 'static,
     ) -> (Self, Orders) {
         let (sender, orders) = channel(WAITING);
         let remote = Self {
             orders,
             opened: Some(Box::new(opened)),
-            began: Some(Box::new(began)),
+            news: Box::new(news),
             unread: None,
         };
         (remote, Orders(sender))
@@ -120,11 +134,9 @@ impl Remote {
         Ok(())
     }
 
-    /// What exists has its probes.
-    pub(crate) fn begin(&mut self) {
-        if let Some(began) = self.began.take() {
-            began();
-        }
+    /// Tells the other program something.
+    pub(crate) fn tell(&self, news: News) {
+        (self.news)(news);
     }
 
     /// The capture has been read up to `position`.

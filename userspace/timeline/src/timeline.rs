@@ -384,6 +384,7 @@ impl<R: Read + Seek> Timeline<R> {
             Meta::CounterValues(read) => {
                 self.tally.malformed_records += self.counters.take(&read, &mut self.ready);
             }
+            Meta::Annotation(annotation) => self.ranges.note(&annotation, &mut self.ready),
             Meta::End(end) => self.end = Some(end),
             // A second one adds nothing.
             Meta::Recording(_) => {}

@@ -9,6 +9,7 @@ use gputrace_tracee::process::ProcessError;
 use super::Recorder;
 use crate::{
     SessionError,
+    remote::News,
     request::Targets,
     targets::scan::{self, Interest, Scanner},
 };
@@ -88,9 +89,9 @@ impl Recorder<'_> {
     }
 
     /// Lets the program that controls the recording know that it has begun.
-    fn remote_begins(&mut self) {
-        if let Some(remote) = &mut self.remote {
-            remote.begin();
+    fn remote_begins(&self) {
+        if let Some(remote) = &self.remote {
+            remote.tell(News::Began);
         }
     }
 

@@ -23,7 +23,7 @@ use crate::{
     SessionError,
     inbox::Message,
     outputs::live::Live,
-    remote::{self, Order},
+    remote::{self, News, Order},
     request::Targets,
     system::{self, STOP_FILE},
 };
@@ -193,6 +193,21 @@ impl Recorder<'_> {
             }
             Order::Pause => false,
             Order::Resume => true,
+            Order::Annotate(annotation) => {
+                if self.targets.described.insert(annotation.pid) {
+                    self.describe(annotation.pid);
+                }
+                self.collector
+                    .send(Command::Meta(Box::new(Meta::Annotation(annotation))));
+                return;
+            }
+            Order::Flush(number) => {
+                self.collector.drain();
+                if let Some(remote) = &self.remote {
+                    remote.tell(News::Flushed(number));
+                }
+                return;
+            }
             // The caller ends the recording.
             Order::Stop => return,
         };

@@ -16,6 +16,8 @@ mod texts;
 use std::collections::{HashMap, HashSet};
 
 use foldhash::fast::RandomState;
+use gputrace_abi::{REGISTER_ARGS, STACK_ARGS, domain::Domain};
+use gputrace_capture::meta::{Annotated, Annotation as Note};
 use gputrace_catalog::markers::{Marker, marker};
 
 pub use self::selection::{NOTHING_SELECTED, WORK_NOT_SELECTED};
@@ -33,6 +35,12 @@ use crate::model::{
 
 /// Set in the ids of profiling sections, which are numbered separately from other ranges.
 const SECTION: u64 = 1 << 63;
+
+/// Set in the ids of ranges that the program that follows the recording has marked.
+const NOTE: u64 = 1 << 62;
+
+/// Correlation ids of annotations begin here: calls do not reach them, and they are exact in JSON.
+const NOTES: u64 = 1 << 52;
 
 /// A process id and the id of one of its threads.
 type ThreadId = (u32, u32);
@@ -169,6 +177,44 @@ impl Ranges {
                 self.pop_correlation(&call, thread);
                 self.emit(call, ready);
             }
+        }
+    }
+
+    /// Takes what the program that follows the recording has marked.
+    pub(crate) fn note(&mut self, annotation: &Note, ready: &mut impl Extend<Event>) {
+        let &Note { id, time, .. } = annotation;
+        let mut call = Call {
+            function: 0,
+            domain: Domain::MarkerCore.id(),
+            pid: annotation.pid,
+            tid: annotation.tid,
+            begin: time,
+            end: time,
+            correlation: NOTES.saturating_add(id),
+            parent: 0,
+            depth: 0,
+            cpu: 0,
+            how: CallEnd::Returned(0),
+            stack_readable: true,
+            args: [0; REGISTER_ARGS],
+            stack: [0; STACK_ARGS],
+            range: 0,
+            request: None,
+            external: None,
+            stack_number: None,
+            stream_id: 0,
+            pointees: Vec::new(),
+        };
+        let kind = match annotation.what {
+            Annotated::Mark => RangeKind::Mark,
+            Annotated::Begin => RangeKind::Free,
+            Annotated::End => return self.stop(NOTE | id, &call, ready),
+        };
+        call.function = self.texts.note(&annotation.text, kind, ready);
+        if kind == RangeKind::Mark {
+            self.emit(call, ready);
+        } else {
+            self.start(NOTE | id, call.function, call, ready);
         }
     }
 

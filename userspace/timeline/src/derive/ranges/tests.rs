@@ -505,3 +505,63 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn annotations_are_marks_and_ranges_that_may_overlap() {
+    use gputrace_capture::meta::{Annotated, Annotation as Note};
+
+    let mut ranges = ranges();
+    let mut ready = Vec::new();
+    let mut note = |id: u64, time: u64, what, text: &str| {
+        let note = Note {
+            id,
+            time,
+            pid: 7,
+            tid: 8,
+            what,
+            text: text.to_owned(),
+        };
+        ranges.note(&note, &mut ready);
+    };
+    note(1, 10, Annotated::Begin, "warm-up");
+    note(2, 15, Annotated::Mark, "here");
+    note(3, 20, Annotated::Begin, "steady");
+    note(1, 30, Annotated::End, "");
+    note(4, 35, Annotated::Mark, "here");
+    note(9, 36, Annotated::End, "");
+    ranges.finish(50, &mut ready);
+    let mut names = HashMap::new();
+    let mut calls = Vec::new();
+    for event in ready {
+        match event {
+            Event::Function(info) => {
+                assert_eq!(info.domain, Some(Domain::MarkerCore));
+                let known = names.insert(info.function.id, info.function.name);
+                assert_eq!(known, None);
+            }
+            Event::Call(call) => {
+                assert_eq!((call.pid, call.tid), (7, 8));
+                calls.push((
+                    names[&call.function].clone(),
+                    call.begin,
+                    call.end,
+                    call.how,
+                ));
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    let call = |name: &str, begin, end, how| (name.to_owned(), begin, end, how);
+    let returned = CallEnd::Returned(0);
+    assert_eq!(
+        calls,
+        [
+            call("here", 15, 15, returned),
+            call("warm-up", 10, 30, returned),
+            call("here", 35, 35, returned),
+            call("steady", 20, 50, CallEnd::RecordingStopped),
+        ]
+    );
+    assert_eq!(names.len(), 3);
+    assert_eq!(ranges.remarks().count(), 2);
+}

@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 
+use gputrace_abi::domain::Domain;
 use gputrace_capture::meta::{Function, ValueKind};
 use gputrace_catalog::markers::Marker;
 
@@ -19,6 +20,9 @@ const FIRST_TEXT: u32 = 1 << 31;
 /// under the function that began them, with the text as an argument: memory must not grow with the
 /// texts that a program invents.
 pub(super) const MOST_TEXTS: usize = 1 << 16;
+
+/// What annotations are called whose texts were too many.
+const MORE_NOTES: &str = "(annotation)";
 
 /// Separator between the names of a copy's destination and source.
 const FROM: &str = " <- ";
@@ -65,6 +69,47 @@ impl Texts {
         (function, true)
     }
 
+    /// The function that stands for a text that no call of a program says. Beyond [`MOST_TEXTS`],
+    /// all further texts have one function.
+    pub(super) fn note(
+        &mut self,
+        text: &str,
+        kind: RangeKind,
+        ready: &mut impl Extend<Event>,
+    ) -> u32 {
+        let is_full = self.functions.len() >= MOST_TEXTS;
+        let text = if is_full { MORE_NOTES } else { text };
+        let key = format!("{}{text}", kind as u8);
+        if let Some(known) = self.functions.get(&key) {
+            return *known;
+        }
+        self.unnamed += u64::from(is_full);
+        let id = self.next();
+        let info = FunctionInfo {
+            function: Function {
+                id,
+                name: text.to_owned(),
+                domain: Domain::MarkerCore.id(),
+                parameters: Some(Vec::new()),
+                returns: ValueKind::Void,
+                ..Function::default()
+            },
+            domain: Some(Domain::MarkerCore),
+            library: String::new(),
+            build_id: String::new(),
+            range: Some(kind),
+        };
+        ready.extend([Event::Function(Box::new(info))]);
+        self.functions.insert(key, id);
+        id
+    }
+
+    /// Number for a new function.
+    fn next(&self) -> u32 {
+        // At most `MOST_TEXTS`, plus a few for each marker function and for notes.
+        FIRST_TEXT + (self.functions.len() + self.textless.len()) as u32
+    }
+
     /// The function that stands for markers without a text: named like the called function, with
     /// its parameters.
     pub(super) fn textless(
@@ -95,8 +140,7 @@ impl Texts {
         let Some((_, api)) = markers.get(&call.function) else {
             return call.function;
         };
-        // At most `MOST_TEXTS`, plus a few for each marker function.
-        let id = FIRST_TEXT + (self.functions.len() + self.textless.len()) as u32;
+        let id = self.next();
         let function = match text {
             Some(name) => Function {
                 name,
