@@ -13,7 +13,7 @@ use crate::{ebpf, exec};
 /// Arguments of `cargo xtask bench`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Which figures: calls, costs, attach, throughput, memory, node, export, looks [default: all]
+    /// Which figures: calls, costs, attach, throughput, memory, node, export, library, looks [default: all]
     figures: Vec<String>,
     /// Use fewer rounds and shorter floods: quicker, with a wider spread
     #[arg(long)]

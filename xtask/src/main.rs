@@ -30,6 +30,7 @@ mod lint;
 mod measure;
 mod package;
 mod progress;
+mod python;
 mod rocm;
 mod setup;
 mod test;
@@ -92,6 +93,8 @@ commands! {
     /// Make the packages that people install: tarball, .deb, .rpm, and the root of a container,
     /// from a release build
     Package => package,
+    /// Make the wheel of the Python module, and test it
+    Python => python,
     /// Fetch real ROCm releases and run programs on them, without installing any
     Rocm => rocm,
     /// Run programs and tests on other kernels, in virtual machines

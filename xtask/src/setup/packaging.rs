@@ -33,6 +33,24 @@ const ZIG: Part = Part {
     run: |context| python::ZIG.ensure(context.workspace, &context.machine),
 };
 
+/// What makes and tests the wheel of the Python module.
+const WHEEL: Part = Part {
+    name: "maturin",
+    why: "makes the wheel of the Python module; pytest and pandas test it",
+    since: Purpose::Build,
+    run: |context| python::WHEEL.ensure(context.workspace, &context.machine),
+};
+
+/// Gets what [`crate::python`] needs; returns the interpreter that has it.
+///
+/// # Errors
+///
+/// When it cannot be had.
+pub(crate) fn wheel_maker(workspace: &Workspace) -> Result<PathBuf> {
+    provide(workspace, "make the Python wheel", [&WHEEL]).require(Purpose::Build)?;
+    Ok(python::WHEEL.interpreter(workspace))
+}
+
 /// Tools that try packages.
 const CHECKERS: Part = Part {
     name: "check tools",

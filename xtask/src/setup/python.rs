@@ -24,6 +24,12 @@ pub(crate) const ZIG: Environment = Environment {
     requirements: include_str!("../../python-zig.txt"),
 };
 
+/// Makes the wheel of the Python module, and tests it.
+pub(crate) const WHEEL: Environment = Environment {
+    name: "python-wheel",
+    requirements: include_str!("../../python-wheel.txt"),
+};
+
 /// Name of the copy of the requirements; written last, so that an interrupted installation is done
 /// again.
 const INSTALLED: &str = "installed.txt";
