@@ -26,6 +26,7 @@ mod memory;
 mod node;
 mod objects;
 mod programs;
+mod reading;
 mod recording;
 mod report;
 mod throughput;
@@ -117,6 +118,8 @@ enum Figure {
     Node,
     /// How fast a capture becomes an output
     Export,
+    /// How fast the library delivers events
+    Library,
     /// What a look at a program's code objects costs
     Objects,
     /// What looks at the read indices of queues cost
@@ -144,9 +147,12 @@ fn measure(options: &Options) -> Result<()> {
     } else {
         &options.figures
     };
-    let loads = |figure: &Figure| !matches!(figure, Figure::Export | Figure::Objects);
+    let loads =
+        |figure: &Figure| !matches!(figure, Figure::Export | Figure::Library | Figure::Objects);
     if figures.iter().any(loads) && !rustix::process::geteuid().is_root() {
-        bail!("all benchmarks but `export` and `objects` load eBPF programs: run as root");
+        bail!(
+            "all benchmarks but `export`, `library` and `objects` load eBPF programs: run as root"
+        );
     }
     report::machine()?;
     for figure in figures {
@@ -160,6 +166,7 @@ fn measure(options: &Options) -> Result<()> {
             Figure::Memory => memory::measure(options)?,
             Figure::Node => node::measure(options)?,
             Figure::Export => export::measure(options)?,
+            Figure::Library => reading::measure(options)?,
             Figure::Objects => objects::measure(options)?,
             Figure::Looks => looks::measure(options)?,
         }

@@ -6,7 +6,13 @@
     reason = "test code outside of #[test] functions"
 )]
 
-use std::{collections::BTreeMap, fs, path::PathBuf, thread};
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::PathBuf,
+    sync::{Arc, Mutex},
+    thread,
+};
 
 use gputrace::{Builder, Capture, Cause, Domain, Error, Event, Index, Session};
 use gputrace_e2e::{
@@ -254,6 +260,99 @@ fn a_kept_capture_has_the_same_events() {
 }
 
 #[test]
+fn annotations_are_events_and_in_outputs() {
+    let Some(bench) = Bench::privileged() else {
+        return;
+    };
+    let mut program = bench.start(&["hip_calls", "loop", "100"]);
+    let mut session = session()
+        .attach(program.pid())
+        .keep(bench.path(), "kept")
+        .format("csv")
+        .start()
+        .expect("a session");
+    let control = session.control();
+    let range = control.range("phase, one");
+    control.mark("a \"moment\"");
+    let mut range = Some(range);
+    let mut index = Index::default();
+    let mut found = BTreeMap::new();
+    for event in session.events() {
+        let event = event.expect("an event");
+        index.learn(&event);
+        let Event::Call(call) = event else { continue };
+        if call.pid == std::process::id() {
+            let name = index.call_name(&call).to_owned();
+            assert!(index.process(call.pid).is_some());
+            if found.insert(name, call).is_none() && found.len() == 2 {
+                control.stop();
+            }
+        } else {
+            range = None;
+        }
+    }
+    session.finish().expect("an orderly end");
+    program.close_stdin();
+    program.finish();
+    let mark = &found["a \"moment\""];
+    let range = &found["phase, one"];
+    assert!(mark.begin == mark.end && range.begin <= mark.begin && mark.end <= range.end);
+    assert_ne!(mark.correlation, range.correlation);
+    let csv = fs::read_to_string(bench.path().join("kept_marker_api_trace.csv"));
+    let csv = csv.expect("markers");
+    assert!(
+        csv.contains("phase, one") && csv.contains("moment"),
+        "{csv}"
+    );
+}
+
+#[test]
+fn a_flush_waits_until_calls_are_delivered() {
+    let Some(bench) = Bench::privileged() else {
+        return;
+    };
+    let mut program = bench.start(&["hip_calls", "loop", "2000"]);
+    let mut session = session().attach(program.pid()).start().expect("a session");
+    let started = gputrace_e2e::process::now();
+    let control = session.control();
+    let taken = Arc::new(Mutex::new(Vec::new()));
+    let taking = {
+        let taken = Arc::clone(&taken);
+        thread::spawn(move || {
+            for event in session.events() {
+                if let Event::Call(call) = event.expect("an event") {
+                    taken.lock().unwrap().push((call.begin, call.end));
+                }
+            }
+            session.finish()
+        })
+    };
+    bench.wait_for_calls(&[program.pid()], 200);
+    let until = gputrace_e2e::process::now();
+    assert!(control.flush(PATIENCE));
+    // A call began no earlier, and ended no later, than its program logged.
+    let delivered = taken.lock().unwrap().clone();
+    let delivered = delivered
+        .iter()
+        .filter(|(begin, end)| *begin >= started && *end <= until);
+    let delivered = delivered.count();
+    control.stop();
+    taking.join().expect("no panic").expect("an orderly end");
+    assert!(!control.flush(PATIENCE), "the recording is over");
+    program.close_stdin();
+    program.finish();
+    let log = bench.log();
+    let calls = log.threads.values().flatten();
+    let logged =
+        calls.filter(|call| call.begin >= started && call.end.is_some_and(|end| end <= until));
+    let logged = logged.count();
+    assert!(
+        logged >= 100 && delivered >= logged,
+        "{delivered} of {logged}"
+    );
+}
+
+#[test]
 fn what_cannot_be_recorded_is_a_typed_error() {
     let Some(bench) = Bench::privileged() else {
         return;
@@ -301,13 +400,16 @@ fn a_tool_in_c_gets_every_call_with_its_arguments() {
     let tid = format!("{} ", program.pid());
     let names: BTreeMap<&str, usize> = text.lines().fold(BTreeMap::new(), |mut names, line| {
         assert!(line.starts_with(&tid) && line.contains(") = "), "{line}");
-        let name = line.split(" ns ").nth(1).and_then(|rest| rest.split('(').next());
+        let name = line
+            .split(" ns ")
+            .nth(1)
+            .and_then(|rest| rest.split('(').next());
         *names.entry(name.unwrap_or_default()).or_default() += 1;
         names
     });
     assert!(text.lines().count() >= 2000, "{}", text.lines().count());
     assert!(names.contains_key("hipMalloc"), "{names:?}");
-    assert!(text.contains("hipMalloc(ptr=0x"), "{text}");
+    assert!(text.contains("sizeBytes=64, kind=hipMemcpyHostToDevice, stream=0x0) = "));
     program.close_stdin();
     program.finish();
     let logged = logged(&bench);

@@ -3,9 +3,10 @@
 
 mod support;
 
-use std::{collections::BTreeMap, fs, process::Command};
+use std::{collections::BTreeMap, env, fs, process::Command};
 
 use gputrace::{Domain, Event, Index, Session};
+use gputrace_e2e::{Running, sample};
 use gputrace_fidelity::{release::equip, run::ROOM};
 
 use support::{gputrace, kernels, program, release};
@@ -84,5 +85,49 @@ fn a_session_delivers_what_the_gpu_ran() {
         assert!(time.drawn_begin().is_some() && time.drawn_end().is_some());
         let caller = calls.get(&one.origin.caller).map(String::as_str);
         assert_eq!(caller, Some("hipLaunchKernel"));
+    }
+}
+
+#[test]
+fn a_tool_in_c_gets_every_kernel() {
+    let Some(release) = release("7.2.4") else {
+        return;
+    };
+    let place = tempfile::tempdir().expect("a directory");
+    let place = place.path();
+    fs::write(place.join("softgpu.toml"), "").expect("the settings");
+    let program = program(&release, "many_kernels", &["300"]);
+    let recorder = gputrace();
+    let beside = recorder.parent().expect("its directory").to_owned();
+    let path = env::var_os("PATH").unwrap_or_default();
+    let path = env::join_paths(std::iter::once(beside).chain(env::split_paths(&path)));
+    let mut command = Command::new(sample::compile("activity", place));
+    command
+        .arg(program.get_program())
+        .args(program.get_args())
+        .env("PATH", path.expect("paths"));
+    equip(&mut command, place).expect("the software GPU");
+    let mut tool = Running::start("a tool", &mut command);
+    tool.finish();
+    let text = tool.stdout();
+    assert!(text.trim_end().ends_with(", lost 0"), "{text}");
+    let lines = text.lines().filter(|line| line.starts_with("kernel "));
+    let told: Vec<&str> = lines.collect();
+    assert_eq!(told.len(), 300, "{text}");
+    assert!(told.iter().all(|line| line.ends_with(" ns")), "{text}");
+    let mut lengths: Vec<u64> = told
+        .iter()
+        .filter_map(|line| line.rsplit(": ").next()?.strip_suffix(" ns")?.parse().ok())
+        .collect();
+    let mut truth: Vec<u64> = NAMES
+        .iter()
+        .flat_map(|name| kernels(place, name))
+        .map(|(begin, end)| end - begin)
+        .collect();
+    lengths.sort_unstable();
+    truth.sort_unstable();
+    for (told, truth) in lengths.iter().zip(&truth) {
+        // The GPU counts in ticks of 10 ns.
+        assert!(told.abs_diff(*truth) <= 20, "{told} for {truth}");
     }
 }
