@@ -288,7 +288,7 @@ fn annotations_are_events_and_in_outputs() {
                 control.stop();
             }
         } else {
-            range = None;
+            drop(range.take());
         }
     }
     session.finish().expect("an orderly end");
